@@ -1,0 +1,158 @@
+"""Statements: what a text means, as frozen data. The engine dispatches on these classes.
+
+Query bodies are sqlglot expressions (DuckDB dialect), untouched by the parser: table names,
+window functions and parameters are resolved later, by ``federation``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from sqlglot import exp
+
+from tidemill.errors import Position
+from tidemill.types import Column
+
+
+@dataclass(frozen=True)
+class Statement:
+    """Any statement; ``text`` is its own part of the input, ``position`` where that starts."""
+
+    text: str = field(kw_only=True)
+    position: Position = field(kw_only=True)
+
+
+@dataclass(frozen=True)
+class Watermark:
+    """``WATERMARK FOR column AS column - INTERVAL …``; the delay in microseconds."""
+
+    column: str
+    delay_us: int
+
+
+@dataclass(frozen=True)
+class CreateStreamingTable(Statement):
+    name: str
+    columns: tuple[Column, ...]
+    time_column: str
+    watermark: Watermark | None
+    primary_key: tuple[str, ...]
+    settings: Mapping[str, str]
+    or_replace: bool = False
+    if_not_exists: bool = False
+
+
+@dataclass(frozen=True)
+class CreateTable(Statement):
+    """A reference table; ``query`` is set for CREATE TABLE … AS SELECT (then columns are empty).
+
+    ``checks`` holds table constraints other than the primary key (UNIQUE, CHECK) as SQL text.
+    """
+
+    name: str
+    columns: tuple[Column, ...]
+    primary_key: tuple[str, ...]
+    constraints: tuple[str, ...] = ()
+    query: exp.Expression | None = None
+    or_replace: bool = False
+    if_not_exists: bool = False
+
+
+@dataclass(frozen=True)
+class CreateIndex(Statement):
+    """``method`` is 'ordered' (also written BTREE) or 'hash'; ``name`` None means: choose one."""
+
+    name: str | None
+    table: str
+    columns: tuple[str, ...]
+    method: str = "ordered"
+    unique: bool = False
+    if_not_exists: bool = False
+
+
+@dataclass(frozen=True)
+class DropTable(Statement):
+    name: str
+    if_exists: bool = False
+
+
+@dataclass(frozen=True)
+class DropIndex(Statement):
+    name: str
+    if_exists: bool = False
+
+
+@dataclass(frozen=True)
+class AlterTableSet(Statement):
+    table: str
+    settings: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class ShowTables(Statement):
+    pass
+
+
+@dataclass(frozen=True)
+class ShowIndexes(Statement):
+    table: str | None = None
+
+
+@dataclass(frozen=True)
+class Describe(Statement):
+    table: str
+
+
+@dataclass(frozen=True)
+class Insert(Statement):
+    """``rows`` is set when every value is a plain literal or a parameter-free constant that the
+    parser could read itself (the fast path); otherwise ``query`` is the VALUES or SELECT body.
+    ``tail`` is anything after the body (ON CONFLICT, RETURNING), for reference tables only."""
+
+    table: str
+    columns: tuple[str, ...] | None
+    rows: tuple[tuple[object, ...], ...] | None
+    query: exp.Expression | None
+    tail: str = ""
+
+
+@dataclass(frozen=True)
+class Change(Statement):
+    """UPDATE or DELETE; ``body`` is the whole sqlglot expression."""
+
+    kind: str
+    table: str
+    body: exp.Expression
+
+
+@dataclass(frozen=True)
+class CopyFrom(Statement):
+    """``format`` is csv, json, ndjson or parquet, from the option or the file's name."""
+
+    table: str
+    columns: tuple[str, ...] | None
+    path: str
+    format: str
+    options: Mapping[str, object]
+
+
+@dataclass(frozen=True)
+class CopyTo(Statement):
+    query: exp.Expression
+    path: str
+    format: str
+    options: Mapping[str, object]
+
+
+@dataclass(frozen=True)
+class Query(Statement):
+    """SELECT, VALUES, FROM-first, WITH … SELECT, set operations."""
+
+    body: exp.Expression
+
+
+@dataclass(frozen=True)
+class Explain(Statement):
+    statement: Statement
+    analyze: bool = False
