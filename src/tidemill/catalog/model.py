@@ -1,4 +1,4 @@
-"""What the catalog knows, as frozen data: tables, their columns and indices, one snapshot of all."""
+"""What the catalog knows, as frozen data: tables, columns, indices, one snapshot of all."""
 
 from __future__ import annotations
 
