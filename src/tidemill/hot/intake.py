@@ -1,0 +1,194 @@
+"""Intake: sorting an accepted batch into rows to store and rows to set aside.
+
+A batch is all or nothing, unless the table says ``rejected = 'divert'`` or ``late = 'divert'``.
+Whatever the table says, every row is counted once: rows_in = stored + late + rejected.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tidemill.catalog.model import Table
+from tidemill.clock import from_us
+from tidemill.errors import DuplicateKeyError, LateRowsError
+from tidemill.hot import keys
+from tidemill.hot.primary import PrimaryKeys
+from tidemill.hot.progress import Progress
+from tidemill.hot.published import Published, Unit
+from tidemill.hot.side import rows_as_json
+
+
+@dataclass
+class Counters:
+    """rows_in = stored + late + rejected, always.
+
+    The rest are parts of these: ``ignored`` of rejected (repeated keys that on_conflict = 'ignore'
+    or 'replace' dropped), ``late_stored`` and ``replaced`` of stored."""
+
+    rows_in: int = 0
+    stored: int = 0
+    late: int = 0
+    rejected: int = 0
+    ignored: int = 0
+    late_stored: int = 0
+    replaced: int = 0
+
+    def add(self, unit: Unit, ignored: int, late_stored: int) -> None:
+        late = unit.late.num_rows if unit.late is not None else 0
+        rejected = ignored + (unit.rejected.num_rows if unit.rejected is not None else 0)
+        self.rows_in += unit.row_count + late + rejected
+        self.stored += unit.row_count
+        self.late += late
+        self.rejected += rejected
+        self.ignored += ignored
+        self.late_stored += late_stored
+        self.replaced += len(unit.replaced)
+
+    def dump(self) -> dict[str, int]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class AppendResult:
+    """What became of an append. ``is_repeat``: this source and offset was acknowledged before."""
+
+    rows_in: int
+    stored: int = 0
+    late: int = 0
+    rejected: int = 0
+    ignored: int = 0
+    replaced: int = 0
+    is_repeat: bool = False
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """Rows that fit the table's columns, and (row as JSON, reason) of those that do not."""
+
+    batches: tuple[pa.RecordBatch, ...]
+    rejects: tuple[tuple[str, str], ...] = ()
+    source: str | None = None
+    offset: int | None = None
+
+    @property
+    def rows(self) -> int:
+        return sum(int(batch.num_rows) for batch in self.batches) + len(self.rejects)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(int(batch.nbytes) for batch in self.batches) + sum(
+            len(text) + len(reason) for text, reason in self.rejects
+        )
+
+
+@dataclass
+class Sorted:
+    """What a batch consists of, as the table sees it."""
+
+    stored: list[pa.RecordBatch] = field(default_factory=list)
+    late: list[pa.RecordBatch] = field(default_factory=list)
+    late_reason: str = ""
+    rejects: list[tuple[str, str]] = field(default_factory=list)
+    replaced: list[int] = field(default_factory=list)
+    ignored: int = 0
+    late_stored: int = 0
+    newest_us: int | None = None
+
+    def summary(self, rows_in: int) -> AppendResult:
+        return AppendResult(
+            rows_in,
+            stored=sum(batch.num_rows for batch in self.stored),
+            late=sum(batch.num_rows for batch in self.late),
+            rejected=len(self.rejects) + self.ignored,
+            ignored=self.ignored,
+            replaced=len(self.replaced),
+        )
+
+
+@dataclass(frozen=True)
+class Sorter:
+    """Sorts batches of one table, under its write lock."""
+
+    table: Table
+    progress: Progress
+    primary: PrimaryKeys | None
+    published: Published
+
+    def sort(self, accepted: Accepted) -> Sorted:
+        """Set late rows and repeated keys apart; raise if the table refuses them."""
+        result = Sorted(rejects=list(accepted.rejects), newest_us=self.progress.newest_us)
+        watermark = self.progress.watermark_us()
+        for batch in self._batches(accepted):
+            if watermark is not None:
+                batch = self._sort_late(batch, watermark, result)
+            if self.primary is not None and batch.num_rows:
+                batch = self._sort_repeated(batch, self.primary, result)
+            if batch.num_rows:
+                result.stored.append(batch)
+                newest = self.progress.newest_of(self._times(batch))
+                if newest is not None:
+                    result.newest_us = max(newest, result.newest_us or newest)
+        return result
+
+    def _batches(self, accepted: Accepted) -> list[pa.RecordBatch]:
+        batches = [batch for batch in accepted.batches if batch.num_rows]
+        if self.primary is not None and len(batches) > 1:
+            return [pa.concat_batches(batches)]
+        return batches
+
+    def _times(self, batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
+        return keys.words(batch.column(self.table.time_column))
+
+    def _sort_late(self, batch: pa.RecordBatch, watermark: int, result: Sorted) -> pa.RecordBatch:
+        times = self._times(batch)
+        late = times < watermark
+        count = int(np.count_nonzero(late))
+        policy = self.table.settings["late"]
+        if count == 0 or policy == "accept":
+            result.late_stored += count
+            return batch
+        reason = f"{self.table.time_column} is below the watermark {from_us(watermark)}"
+        rows = batch.filter(pa.array(late))
+        if policy == "divert":
+            result.late.append(rows)
+            result.late_reason = reason
+        elif self.table.settings["rejected"] == "divert":
+            result.rejects += [(text, f"late: {reason}") for text in rows_as_json(rows)]
+        else:
+            raise LateRowsError(
+                f'{count} of {batch.num_rows} rows are late for table "{self.table.name}"; '
+                "nothing was stored",
+                detail=f"{reason}, the oldest is {from_us(int(times.min()))}",
+                hint="leave them out, or set late = 'accept' or late = 'divert'",
+            )
+        return batch.filter(pa.array(~late))
+
+    def _sort_repeated(
+        self, batch: pa.RecordBatch, primary: PrimaryKeys, result: Sorted
+    ) -> pa.RecordBatch:
+        times = self._times(batch)
+        blocks = self.published.blocks_between(int(times.min()), int(times.max()))
+        policy = self.table.settings["on_conflict"]
+        found = primary.check(batch, blocks, self.published.take_replaced(), policy)
+        result.replaced += found.replaced
+        if found.kept is None:
+            return batch
+        repeated = batch.take(pa.array(found.repeated))
+        if policy != "reject":
+            result.ignored += len(found.repeated)
+        elif self.table.settings["rejected"] == "divert":
+            reason = f"the primary key ({', '.join(primary.columns)}) exists"
+            result.rejects += [(text, reason) for text in rows_as_json(repeated)]
+        else:
+            example = rows_as_json(repeated.slice(0, 1).select(list(primary.columns)))[0]
+            raise DuplicateKeyError(
+                f"{len(found.repeated)} of {batch.num_rows} rows repeat a primary key of table "
+                f'"{self.table.name}"; nothing was stored',
+                detail=f"for example {example}",
+                hint="leave them out, or set on_conflict = 'ignore' or on_conflict = 'replace'",
+            )
+        return batch.take(pa.array(found.kept))

@@ -1,0 +1,301 @@
+"""The log of one table: segments of frames, appended and forced to disk.
+
+1. ``write`` appends one frame with a single gathered write and answers a *ticket*, the count of
+   bytes written so far. A write that fails half-way (disk full) is cut off again, so that the log
+   ends with a whole frame and the next write may succeed.
+2. ``wait_durable`` returns when everything up to a ticket is as safe as the table's ``durability``
+   promises. With ``sync`` one waiting thread forces the file for all that wait (group commit).
+   With ``batch`` the engine's flusher calls ``flush`` at short intervals. With ``none`` nobody
+   forces anything. In every mode the bytes are with the operating system before the
+   acknowledgement, so a killed process loses nothing.
+3. A forced write that fails is final: the kernel may have dropped the pages, so no retry can be
+   believed. The log refuses further frames until the warehouse is opened again.
+4. A segment that reaches its size is forced and closed. Each segment begins with a STATE frame,
+   the table's counters and offsets before it, so older segments can be removed at any time.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from tidemill.errors import DiskFullError, DurabilityError
+from tidemill.hot import frame
+from tidemill.hot.crash import is_armed, point
+
+SUFFIX = ".tml"
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+_WRITE_PARTS_MAX = 512
+
+
+class Files(Protocol):
+    """The calls to the operating system that may fail; tests give one that does."""
+
+    def write(self, fd: int, parts: list[bytes | memoryview]) -> int: ...
+
+    def sync(self, fd: int) -> None: ...
+
+    def truncate(self, fd: int, size: int) -> None: ...
+
+
+class SystemFiles:
+    def write(self, fd: int, parts: list[bytes | memoryview]) -> int:
+        return os.writev(fd, parts)
+
+    def sync(self, fd: int) -> None:
+        os.fdatasync(fd)
+
+    def truncate(self, fd: int, size: int) -> None:
+        os.ftruncate(fd, size)
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A closed or current segment file; it holds sequence numbers from ``first_seq`` on."""
+
+    number: int
+    first_seq: int
+    path: Path
+
+
+def segment_path(folder: Path, number: int, first_seq: int) -> Path:
+    return folder / f"{number:08d}-{first_seq}{SUFFIX}"
+
+
+def list_segments(folder: Path) -> list[Segment]:
+    """The segments of a folder in the order they were written."""
+    segments = []
+    for path in folder.glob(f"*{SUFFIX}"):
+        number, _, first_seq = path.stem.partition("-")
+        segments.append(Segment(int(number), int(first_seq), path))
+    return sorted(segments, key=lambda segment: segment.number)
+
+
+class Log:
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        durability: str,
+        segment_bytes: int,
+        files: Files,
+        segments: list[Segment],
+        state: Callable[[], tuple[int, Mapping[str, Any]]],
+    ) -> None:
+        """``state`` answers the next sequence number and the table's state, for a new segment."""
+        self.durability = durability
+        self._folder = folder
+        self._name = name
+        self._segment_bytes = segment_bytes
+        self._files = files
+        self._segments = segments
+        self._state = state
+        self._changed = threading.Condition()
+        self._fd = -1
+        self._size = 0
+        self._written = 0
+        self._durable = 0
+        self._is_syncing = False
+        self._failure: BaseException | None = None
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        return tuple(self._segments)
+
+    @property
+    def failure(self) -> BaseException | None:
+        return self._failure
+
+    def size_bytes(self) -> int:
+        return sum(s.path.stat().st_size for s in self._segments if s.path.exists())
+
+    def write(self, parts: list[bytes | memoryview]) -> int:
+        """Append a frame; the caller holds the table's write lock. Answers its ticket."""
+        self.check()
+        if self._fd < 0 or self._size >= self._segment_bytes:
+            self._start_segment()
+        written = self._write_whole(parts)
+        self._size += written
+        point("log.written")
+        with self._changed:
+            self._written += written
+            return self._written
+
+    def check(self) -> None:
+        if self._failure is not None:
+            raise DurabilityError(
+                f'table "{self._name}" accepts no more rows: its log could not be forced to disk',
+                detail=f"{self._failure}; rows written but not acknowledged may or may not be kept",
+                hint="check the disk, then close the warehouse and open it again",
+            )
+
+    def durable_ticket(self) -> int:
+        """Everything up to here may be published."""
+        with self._changed:
+            return self._durable if self.durability == "sync" else self._written
+
+    def wait_durable(self, ticket: int) -> None:
+        """Return once the frame is as safe as promised; raise if it cannot be."""
+        if self.durability != "sync":
+            return
+        while True:
+            with self._changed:
+                while self._is_syncing and self._durable < ticket and self._failure is None:
+                    self._changed.wait()
+                if self._durable >= ticket:
+                    return
+                self.check()
+                self._is_syncing = True
+                fd, target = self._fd, self._written
+            self._force(fd, target)
+
+    def flush(self) -> None:
+        """Force what was written (durability = 'batch'); a failure shows at the next append."""
+        with self._changed:
+            while self._is_syncing:
+                self._changed.wait()
+            if self._fd < 0 or self._durable >= self._written or self._failure is not None:
+                return
+            self._is_syncing = True
+            fd, target = self._fd, self._written
+        try:
+            self._force(fd, target)
+        except DurabilityError:
+            return
+
+    def remove_segments(self, is_needed: Callable[[int, int], bool]) -> int:
+        """Remove closed segments that are not needed; ``is_needed(first, following)`` decides."""
+        removed = 0
+        for segment, following in zip(self._segments[:-1], self._segments[1:], strict=True):
+            if not is_needed(segment.first_seq, following.first_seq):
+                segment.path.unlink(missing_ok=True)
+                point("segment.removed")
+                self._segments = [s for s in self._segments if s is not segment]
+                removed += 1
+        return removed
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            if self._failure is None and self.durability != "none":
+                self.flush()
+            os.close(self._fd)
+            self._fd = -1
+
+    def _write_whole(self, parts: list[bytes | memoryview]) -> int:
+        total = sum(len(part) for part in parts)
+        if is_armed("log.partial"):
+            self._files.write(self._fd, [b"".join(parts)[: total // 2]])
+            point("log.partial")
+        done = 0
+        try:
+            while done < total:
+                rest = parts if done == 0 else _after(parts, done)
+                done += self._files.write(self._fd, rest[:_WRITE_PARTS_MAX])
+        except OSError as error:
+            self._cut(error)
+            raise self._translated(error) from error
+        return total
+
+    def _cut(self, error: OSError) -> None:
+        """Remove a half-written frame. If even that fails, nothing more may be written."""
+        try:
+            self._files.truncate(self._fd, self._size)
+        except OSError:
+            self._failure = error
+
+    def _translated(self, error: OSError) -> DurabilityError:
+        if error.errno in _NO_SPACE:
+            return DiskFullError(
+                f'no space left for the log of table "{self._name}"; nothing was stored',
+                detail=str(error),
+                hint="free some space and append again: the table goes on accepting rows",
+            )
+        return DurabilityError(
+            f'cannot write the log of table "{self._name}"; nothing was stored',
+            detail=str(error),
+            hint="check the disk and append again",
+        )
+
+    def _force(self, fd: int, target: int) -> None:
+        """Force a file with ``_is_syncing`` held, and tell everyone who waits."""
+        failure: OSError | None = None
+        try:
+            self._files.sync(fd)
+        except OSError as error:
+            failure = error
+        with self._changed:
+            self._is_syncing = False
+            if failure is None:
+                self._durable = max(self._durable, target)
+            else:
+                self._failure = failure
+            self._changed.notify_all()
+        if failure is not None:
+            self.check()
+        point("log.synced")
+
+    def _start_segment(self) -> None:
+        if self._fd >= 0:
+            self._close_segment()
+        next_seq, state = self._state()
+        number = self._segments[-1].number + 1 if self._segments else 1
+        path = segment_path(self._folder, number, next_seq)
+        opening = b"".join(frame.encode(frame.STATE, next_seq, state, []))
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            fd = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_TRUNC)
+        except OSError as error:
+            raise self._translated(error) from error
+        self._fd, self._size = fd, 0
+        try:
+            self._size = self._write_whole([opening])
+            if self.durability != "none":
+                sync_folder(self._folder)
+        except (OSError, DurabilityError) as error:
+            os.close(fd)
+            self._fd = -1
+            path.unlink(missing_ok=True)
+            raise self._translated(error) if isinstance(error, OSError) else error from None
+        point("segment.created")
+        self._segments = [*self._segments, Segment(number, next_seq, path)]
+
+    def _close_segment(self) -> None:
+        with self._changed:
+            while self._is_syncing:
+                self._changed.wait()
+            self.check()
+            self._is_syncing = True
+            fd, target = self._fd, self._written
+        if self.durability == "none":
+            with self._changed:
+                self._is_syncing = False
+                self._changed.notify_all()
+        else:
+            self._force(fd, target)
+        os.close(fd)
+        self._fd = -1
+
+
+def _after(parts: list[bytes | memoryview], done: int) -> list[bytes | memoryview]:
+    rest: list[bytes | memoryview] = []
+    for part in parts:
+        if done >= len(part):
+            done -= len(part)
+        else:
+            rest.append(memoryview(part)[done:])
+            done = 0
+    return rest
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

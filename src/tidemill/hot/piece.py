@@ -1,0 +1,85 @@
+"""Pieces: the young end of a table, before its rows become a block.
+
+Small appends would leave thousands of tiny batches, and scanning those costs more than the rows
+themselves. So neighbours are merged as in a binary counter: a piece joins its left neighbour while
+that is not much larger, which copies every row only a logarithmic number of times.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tidemill.hot import keys
+
+MERGE_ROWS_MAX = 16_384
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """Consecutive rows from ``first_seq``; ``seqs`` is set once some of them were replaced."""
+
+    first_seq: int
+    last_seq: int
+    batch: pa.RecordBatch
+    seqs: npt.NDArray[np.int64] | None = None
+
+    def words(self, at: int) -> npt.NDArray[Any] | None:
+        return keys.plain_words(self.batch.column(at))
+
+    @property
+    def rows(self) -> int:
+        return int(self.batch.num_rows)
+
+    def seq_column(self) -> npt.NDArray[np.int64]:
+        if self.seqs is not None:
+            return self.seqs
+        return np.arange(self.first_seq, self.first_seq + self.rows, dtype=np.int64)
+
+    def without_rows(self, seqs: set[int]) -> Piece:
+        own = self.seq_column()
+        kept = np.flatnonzero(~np.isin(own, np.fromiter(seqs, np.int64, len(seqs))))
+        return Piece(self.first_seq, self.last_seq, self.batch.take(pa.array(kept)), own[kept])
+
+
+def merge(pieces: list[Piece]) -> Piece:
+    """One piece with the rows of several neighbours."""
+    if len(pieces) == 1:
+        return pieces[0]
+    seqs = None
+    has_gaps = any(b.first_seq != a.last_seq + 1 for a, b in pairwise(pieces))
+    if has_gaps or any(piece.seqs is not None for piece in pieces):
+        seqs = np.concatenate([piece.seq_column() for piece in pieces])
+    batch = pa.concat_batches([piece.batch for piece in pieces])
+    return Piece(pieces[0].first_seq, pieces[-1].last_seq, batch, seqs)
+
+
+def add(pieces: tuple[Piece, ...], newcomer: Piece) -> tuple[Piece, ...]:
+    """The pieces with one more at the end, neighbours merged where that pays."""
+    start, rows = len(pieces), newcomer.rows
+    while start and rows < MERGE_ROWS_MAX and pieces[start - 1].rows <= 2 * rows:
+        start -= 1
+        rows += pieces[start].rows
+    return (*pieces[:start], merge([*pieces[start:], newcomer]))
+
+
+def batch_of_rows(rows: list[tuple[Any, ...]], schema: pa.Schema) -> pa.RecordBatch:
+    """A batch of rows that came one by one, times as microseconds and dates as days."""
+    columns = zip(*rows, strict=True)
+    arrays = [_array(list(values), f.type) for values, f in zip(columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _array(values: list[Any], kind: pa.DataType) -> pa.Array:
+    if pa.types.is_timestamp(kind):
+        return pa.array(values, pa.int64()).view(kind)
+    if pa.types.is_date(kind):
+        return pa.array(values, pa.int32()).view(kind)
+    if isinstance(kind, pa.BaseExtensionType):
+        return pa.ExtensionArray.from_storage(kind, pa.array(values, kind.storage_type))
+    return pa.array(values, kind)

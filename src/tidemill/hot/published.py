@@ -1,0 +1,255 @@
+"""What is published: the blocks, the tail and the side tables that readers see.
+
+A circular list of blocks in arrival order (document 002 §VI-A): the newest rows join at the tail,
+whole blocks leave at the head when retention no longer wants them. The tail is a few pieces that
+become a block once they are large enough; rows that came one by one wait as Python tuples until a
+reader comes or a thousand have gathered.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+
+from tidemill.catalog.model import Index, Table
+from tidemill.hot.block import BLOCK_ROWS, BLOCK_ROWS_MAX, Block, make_block
+from tidemill.hot.interval import IntervalIndex
+from tidemill.hot.piece import Piece, add, batch_of_rows, merge
+from tidemill.hot.side import REJECTED_SCHEMA, SideTable, late_schema
+from tidemill.hot.view import View
+
+ROWS_PENDING_MAX = 1_024
+ROW_BYTES_ESTIMATE = 256
+
+
+@dataclass(frozen=True)
+class Unit:
+    """What one frame of the log adds: batches or single rows, rows set aside, rows replaced."""
+
+    first_seq: int
+    batches: tuple[pa.RecordBatch, ...] = ()
+    rows: tuple[tuple[Any, ...], ...] = ()
+    late: pa.RecordBatch | None = None
+    rejected: pa.RecordBatch | None = None
+    replaced: tuple[int, ...] = ()
+    ticket: int = 0
+
+    @property
+    def row_count(self) -> int:
+        return sum(int(batch.num_rows) for batch in self.batches) + len(self.rows)
+
+    @property
+    def nbytes(self) -> int:
+        rows_bytes = len(self.rows) * ROW_BYTES_ESTIMATE
+        return sum(int(batch.nbytes) for batch in self.batches) + rows_bytes
+
+
+class Published:
+    """All methods but ``seal`` are short and take the lock; ``seal`` sorts outside of it and must
+    not run twice at once (the table's publish lock sees to that)."""
+
+    def __init__(self, table: Table, indexes: tuple[Index, ...]) -> None:
+        assert table.time_column is not None
+        self.lock = threading.RLock()
+        self.table = table
+        self.late = SideTable(late_schema(table.schema))
+        self.rejected = SideTable(REJECTED_SCHEMA)
+        self.last_seq = 0
+        self._indexes = indexes
+        self._time_column = table.time_column
+        self._next_block_id = 1
+        self._blocks: tuple[Block, ...] = ()
+        self._block_bytes = 0
+        self._interval = IntervalIndex()
+        self._tail: tuple[Piece, ...] = ()
+        self._tail_rows = 0
+        self._tail_bytes = 0
+        self._rows: list[tuple[Any, ...]] = []
+        self._rows_first_seq = 0
+        self._replaced: set[int] = set()
+        self._view: View | None = None
+
+    @property
+    def nbytes(self) -> int:
+        held = self._block_bytes + self._tail_bytes + self.late.nbytes + self.rejected.nbytes
+        return held + len(self._rows) * ROW_BYTES_ESTIMATE
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the tail is large enough to become a block."""
+        return self._tail_rows + len(self._rows) >= BLOCK_ROWS
+
+    def show(self, unit: Unit) -> None:
+        """Let readers see a unit."""
+        with self.lock:
+            self._view = None
+            if unit.rows:
+                self._show_rows(unit)
+            if unit.batches:
+                self._gather_rows()
+            seq = unit.first_seq
+            for batch in unit.batches:
+                self._add_piece(Piece(seq, seq + batch.num_rows - 1, batch))
+                seq += batch.num_rows
+            self.last_seq = unit.first_seq + unit.row_count - 1
+            self._replaced.update(unit.replaced)
+            if unit.late is not None:
+                self.late.add(unit.late, unit.first_seq)
+            if unit.rejected is not None:
+                self.rejected.add(unit.rejected, unit.first_seq)
+
+    def _show_rows(self, unit: Unit) -> None:
+        if self._rows and unit.first_seq != self._rows_first_seq + len(self._rows):
+            self._gather_rows()
+        if not self._rows:
+            self._rows_first_seq = unit.first_seq
+        self._rows.extend(unit.rows)
+        if len(self._rows) >= ROWS_PENDING_MAX:
+            self._gather_rows()
+
+    def _add_piece(self, piece: Piece) -> None:
+        self._tail = add(self._tail, piece)
+        self._tail_rows += piece.rows
+        self._tail_bytes += int(piece.batch.nbytes)
+
+    def _gather_rows(self) -> None:
+        """Turn the rows that came one by one into a piece."""
+        if self._rows:
+            batch = batch_of_rows(self._rows, self.table.schema)
+            self._rows = []
+            first = self._rows_first_seq
+            self._add_piece(Piece(first, first + batch.num_rows - 1, batch))
+
+    def seal(self) -> int:
+        """Turn the tail into blocks; answers the last sequence number in them."""
+        with self.lock:
+            self._gather_rows()
+            pieces, indexes = self._tail, self._indexes
+        merged = merge(list(pieces))
+        blocks = self._cut(merged, indexes)
+        with self.lock:
+            if self._indexes != indexes:  # an index was made or dropped meanwhile
+                blocks = [_reindexed(block, self._indexes) for block in blocks]
+            self._set_blocks((*self._blocks, *blocks), added=blocks)
+            self._set_tail(self._tail[len(pieces) :])
+            self._view = None
+        return merged.last_seq
+
+    def _cut(self, merged: Piece, indexes: tuple[Index, ...]) -> list[Block]:
+        blocks = []
+        step = BLOCK_ROWS if merged.rows > BLOCK_ROWS_MAX else merged.rows
+        for start in range(0, merged.rows, step):
+            part = merged.batch.slice(start, step)
+            block = make_block(
+                self._next_block_id, merged.first_seq + start, part, indexes, self._time_column
+            )
+            if merged.seqs is not None:
+                seqs = merged.seqs[start : start + step]
+                block = replace(block, first_seq=int(seqs[0]), last_seq=int(seqs[-1]), seqs=seqs)
+            blocks.append(block)
+            self._next_block_id += 1
+        return blocks
+
+    def _set_blocks(
+        self, blocks: tuple[Block, ...], added: Iterable[Block] = (), dropped: Iterable[Block] = ()
+    ) -> None:
+        self._interval = self._interval.changed(added, dropped)
+        self._blocks = blocks
+        self._block_bytes = sum(block.nbytes for block in blocks)
+
+    def _set_tail(self, tail: tuple[Piece, ...]) -> None:
+        self._tail = tail
+        self._tail_rows = sum(piece.rows for piece in tail)
+        self._tail_bytes = sum(int(piece.batch.nbytes) for piece in tail)
+
+    def view(self, now_us: int | None, upper_us: int | None) -> View:
+        """What is published now, held still."""
+        with self.lock:
+            if self._rows or self._replaced:
+                self._gather_rows()
+                self._apply_replaced()
+                self._view = None
+            if self._view is None:
+                self._view = View(
+                    self.table, self._blocks, self._interval.freeze(), self._tail, self.last_seq
+                )
+            return replace(self._view, now_us=now_us, upper_us=upper_us)
+
+    def blocks_between(self, low_us: int, high_us: int) -> list[Block]:
+        with self.lock:
+            return self._interval.find(low_us, high_us)
+
+    def take_replaced(self) -> set[int]:
+        """The replaced rows that still stand in blocks, which a view would leave out."""
+        with self.lock:
+            return set(self._replaced)
+
+    def _apply_replaced(self) -> None:
+        """Take replaced rows out of blocks and tail: once per reader, not once per row."""
+        gone, self._replaced = self._replaced, set()
+        blocks, added, dropped = [], [], []
+        for block in self._blocks if gone else ():
+            hit = {seq for seq in gone if block.first_seq <= seq <= block.last_seq}
+            rest = block.without_rows(hit, self._indexes) if hit else block
+            if rest is not None:
+                blocks.append(rest)
+            if rest is not block:
+                dropped.append(block)
+                added += [rest] if rest is not None else []
+        if dropped:
+            self._set_blocks(tuple(blocks), added, dropped)
+        if gone:
+            hits = [{s for s in gone if p.first_seq <= s <= p.last_seq} for p in self._tail]
+            pairs = zip(self._tail, hits, strict=True)
+            pieces = [piece.without_rows(hit) if hit else piece for piece, hit in pairs]
+            self._set_tail(tuple(piece for piece in pieces if piece.rows))
+
+    def set_table(self, table: Table, indexes: tuple[Index, ...]) -> None:
+        """Follow the catalog: other settings, other indices."""
+        with self.lock:
+            self.table = table
+            if indexes != self._indexes:
+                self._indexes = indexes
+                blocks = tuple(_reindexed(block, indexes) for block in self._blocks)
+                self._set_blocks(blocks, added=blocks, dropped=self._blocks)
+            self._view = None
+
+    def expire(self, before_us: int, aside_before_us: int) -> int:
+        """Drop whole blocks older than a time (a soft window: a block stays while any row is
+        young enough), and rows set aside before another."""
+        with self.lock:
+            dropped = [block for block in self._blocks if block.time_max_us < before_us]
+            if dropped:
+                kept = tuple(block for block in self._blocks if block.time_max_us >= before_us)
+                self._set_blocks(kept, dropped=dropped)
+                self._view = None
+            self.late.expire(aside_before_us)
+            self.rejected.expire(aside_before_us)
+            return len(dropped)
+
+    def needs(self, first_seq: int, following: int) -> bool:
+        """Whether a row with a sequence number in [first, following) is held, or may still be."""
+        with self.lock:
+            if following > self.last_seq:
+                return True
+            if self._rows and following > self._rows_first_seq:
+                return True
+            aside = (self.late.first_seq, self.rejected.first_seq)
+            if any(seq is not None and following >= seq for seq in aside):
+                return True
+            parts: tuple[Block | Piece, ...] = (*self._blocks, *self._tail)
+            return any(p.first_seq < following and p.last_seq >= first_seq for p in parts)
+
+
+def _reindexed(block: Block, indexes: tuple[Index, ...]) -> Block:
+    wanted = {index.index_id for index in indexes}
+    for index_id in set(block.directories) - wanted:
+        block = block.without_index(index_id)
+    for index in indexes:
+        if index.index_id not in block.directories:
+            block = block.with_index(index)
+    return block

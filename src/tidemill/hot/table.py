@@ -1,0 +1,314 @@
+"""A streaming table in memory: the way of a batch from acceptance to its readers.
+
+1. memory is reserved, or the writer waits, or it gets an error (backpressure);
+2. under the write lock: a repeated (source, offset) is acknowledged again at once; rows below the
+   watermark and rows that repeat a primary key are set apart; the rest get sequence numbers;
+   everything is written as one frame of the log;
+3. outside the lock the frame is made durable, together with those of other writers;
+4. frames that are durable are published in the order they were written: readers see them now.
+
+Single rows (``append_row``) go the same way without becoming Arrow on their own. ``replay`` takes
+a frame of the log through the same steps, except that it is already written.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+
+from tidemill.catalog.model import Index, Table
+from tidemill.clock import Clock
+from tidemill.errors import BackpressureError, ClosedError, CorruptLogError
+from tidemill.hot import frame
+from tidemill.hot.crash import point
+from tidemill.hot.intake import Accepted, AppendResult, Counters, Sorted, Sorter
+from tidemill.hot.log import Log
+from tidemill.hot.offsets import Offsets
+from tidemill.hot.primary import PrimaryKeys
+from tidemill.hot.progress import Progress
+from tidemill.hot.published import ROW_BYTES_ESTIMATE, Published, Unit
+from tidemill.hot.side import REJECTED_SCHEMA, late_batch, rejected_batch
+from tidemill.hot.view import View
+
+NO_META: dict[str, Any] = {"g": 0, "k": 0, "s": None, "f": None}
+
+
+class HotTable:
+    def __init__(self, table: Table, clock: Clock, backpressure_wait_us: int) -> None:
+        assert table.time_column is not None
+        settings = table.settings
+        self.table = table
+        self.counters = Counters()
+        self.offsets = Offsets()
+        self.progress = Progress(
+            clock, settings["clock"] == "event", table.watermark_delay_us, settings["max_future"]
+        )
+        self.primary = PrimaryKeys(table.primary_key, table.table_id) if table.primary_key else None
+        self.published = Published(table, self._indexes())
+        self._log: Log | None = None
+        self._clock = clock
+        self._wait_s = backpressure_wait_us / 1_000_000
+        self._time_at = table.schema.get_field_index(table.time_column)
+        self._write_lock = threading.RLock()
+        self._publish_lock = threading.Lock()
+        self._freed = threading.Condition()
+        self._next_seq = 1
+        self._unpublished: deque[Unit] = deque()
+        self._unpublished_bytes = 0
+
+    def open_log(self, log: Log) -> None:
+        """Begin to accept rows; what the log holds was replayed before."""
+        self._log = log
+
+    @property
+    def log(self) -> Log:
+        if self._log is None:
+            raise ClosedError(f'table "{self.table.name}" is closed or was dropped')
+        return self._log
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of rows, indices and rows set aside."""
+        return self.published.nbytes + self._unpublished_bytes
+
+    def view(self) -> View:
+        return self.published.view(self.progress.now_us(), self.progress.upper_us())
+
+    # -- append
+
+    def append(self, accepted: Accepted) -> AppendResult:
+        """Store an accepted batch as the table says; returns when it is durable and visible."""
+        nbytes = accepted.nbytes
+        while True:
+            self._wait_for_room(nbytes)
+            with self._write_lock:
+                log = self.log
+                log.check()
+                if self._is_repeat(accepted):
+                    log.wait_durable(self._unpublished[-1].ticket if self._unpublished else 0)
+                    return AppendResult(accepted.rows, is_repeat=True)
+                if self.nbytes + nbytes <= self.table.settings["memory"]:
+                    result = self._sorter().sort(accepted)
+                    point("append.checked")
+                    ticket = self._write(log, accepted, result)
+                    break
+        self._finish(log, ticket)
+        return result.summary(accepted.rows)
+
+    def append_row(self, row: tuple[Any, ...]) -> bool:
+        """Store one row that surely fits (plain values, times in microseconds).
+
+        False if the row must go the whole way of ``append``: it is late, memory is scarce, or the
+        table has a primary key."""
+        if self.primary is not None:
+            return False
+        time_us = row[self._time_at]
+        with self._write_lock:
+            log = self.log
+            watermark = self.progress.watermark_us()
+            is_late = watermark is not None and time_us < watermark
+            if is_late or self.nbytes + ROW_BYTES_ESTIMATE > self.table.settings["memory"]:
+                return False
+            seq, newest = self._next_seq, self.progress.newest_of_one(time_us)
+            ticket = log.write([frame.encode_row(seq, row, newest)])
+            self._next_seq = seq + 1
+            self.progress.newest_us = newest
+            self.counters.rows_in += 1
+            self.counters.stored += 1
+            self._unpublished.append(Unit(seq, rows=(row,), ticket=ticket))
+        self._finish(log, ticket)
+        return True
+
+    def _finish(self, log: Log, ticket: int) -> None:
+        log.wait_durable(ticket)
+        self._publish(log.durable_ticket())
+        point("append.published")
+
+    def _is_repeat(self, accepted: Accepted) -> bool:
+        if accepted.source is None or accepted.offset is None:
+            return False
+        self.offsets.check_room(accepted.source)
+        return self.offsets.holds(accepted.source, accepted.offset)
+
+    def _sorter(self) -> Sorter:
+        return Sorter(self.table, self.progress, self.primary, self.published)
+
+    def _wait_for_room(self, nbytes: int) -> None:
+        """Wait until the batch fits the table's memory; raise when it does not in time."""
+
+        def has_room() -> bool:
+            return self.nbytes + nbytes <= int(self.table.settings["memory"])
+
+        if has_room():
+            return
+        settings, name = self.table.settings, self.table.name
+        if nbytes > settings["memory"]:
+            raise BackpressureError(
+                f'a batch of {nbytes} bytes is larger than the memory of table "{name}"',
+                detail=f"memory = '{settings.text('memory')}'",
+                hint=f'append smaller batches, or ALTER TABLE "{name}" SET (memory = …)',
+            )
+        self.expire()
+        with self._freed:
+            if self._freed.wait_for(has_room, self._wait_s):
+                return
+        raise BackpressureError(
+            f'the memory of table "{name}" is full; waited {self._wait_s:g} s for room',
+            detail=f"{self.nbytes} of {settings['memory']} bytes are held, {nbytes} more needed",
+            hint=f'append later, or ALTER TABLE "{name}" SET (…) to raise memory or to shorten '
+            "retention",
+        )
+
+    # -- write and publish
+
+    def _write(self, log: Log, accepted: Accepted, result: Sorted) -> int:
+        """Write one frame and advance the state that it describes."""
+        now_us = self._clock.now_us()
+        stored = [batch.serialize() for batch in result.stored]
+        late = rejected = None
+        sections = [(frame.STORED, part) for part in stored]
+        if result.late:
+            late = pa.concat_batches(
+                [late_batch(rows, result.late_reason, now_us) for rows in result.late]
+            )
+            sections.append((frame.LATE, late.serialize()))
+        if result.rejects:
+            rejected = rejected_batch(result.rejects, now_us)
+            sections.append((frame.REJECTED, rejected.serialize()))
+        meta = {
+            "n": result.newest_us,
+            "g": result.ignored,
+            "k": result.late_stored,
+            "p": result.replaced,
+            "s": accepted.source,
+            "f": accepted.offset,
+        }
+        ticket = log.write(frame.encode(frame.ARROW, self._next_seq, meta, sections))
+        # From here on the rows are read from our own buffers: the caller may reuse theirs.
+        schema = self.table.schema
+        own = tuple(pa.ipc.read_record_batch(part, schema) for part in stored)
+        replaced = tuple(result.replaced)
+        unit = Unit(self._next_seq, own, (), late, rejected, replaced, ticket)
+        self._advance(unit, meta)
+        self._unpublished_bytes += unit.nbytes
+        self._unpublished.append(unit)
+        return ticket
+
+    def _advance(self, unit: Unit, meta: dict[str, Any]) -> None:
+        """Count a unit; the same when it is written and when it is replayed."""
+        self.counters.add(unit, meta["g"], meta["k"])
+        self.progress.newest_us = meta["n"]
+        if meta["s"] is not None and meta["f"] is not None:
+            self.offsets.add(meta["s"], meta["f"])
+        if self.primary is not None:
+            seq = unit.first_seq
+            for batch in unit.batches:
+                self.primary.add(batch, seq)
+                seq += batch.num_rows
+        self._next_seq = unit.first_seq + unit.row_count
+
+    def _publish(self, durable: int) -> None:
+        """Show readers every unit that is durable, in the order written."""
+        with self._publish_lock:
+            while self._unpublished and self._unpublished[0].ticket <= durable:
+                unit = self._unpublished[0]
+                self.published.show(unit)
+                self._unpublished.popleft()
+                if unit.batches:
+                    self._unpublished_bytes -= unit.nbytes
+            if self.published.is_due:
+                self._seal()
+
+    def _seal(self) -> None:
+        last_seq = self.published.seal()
+        if self.primary is not None:
+            self.primary.settle(last_seq)
+
+    # -- change
+
+    def _indexes(self) -> tuple[Index, ...]:
+        own = (self.primary.index,) if self.primary is not None else ()
+        return (*own, *self.table.indexes)
+
+    def set_table(self, table: Table) -> None:
+        """Follow the catalog: other settings, other indices."""
+        with self._write_lock, self._publish_lock:
+            self.table = table
+            self.published.set_table(table, self._indexes())
+            self.progress.is_event = table.settings["clock"] == "event"
+            self.progress.max_future_us = table.settings["max_future"]
+            if self._log is not None:
+                self._log.durability = table.settings["durability"]
+        self.expire()
+
+    def expire(self) -> int:
+        """Drop blocks that retention no longer wants, and log segments nobody needs any more."""
+        retention, now_us = self.table.settings["retention"], self.progress.now_us()
+        if retention is None or now_us is None:
+            dropped = 0
+        else:
+            with self._publish_lock:
+                aside_us = self._clock.now_us() - retention
+                dropped = self.published.expire(now_us - retention, aside_us)
+        if dropped and self._log is not None:
+            self._log.remove_segments(self.published.needs)
+        with self._freed:
+            self._freed.notify_all()
+        return dropped
+
+    def close(self) -> None:
+        """Accept nothing more; what was acknowledged is in the log."""
+        with self._write_lock:
+            if self._log is not None:
+                self._log.close()
+                self._log = None
+
+    # -- state and replay
+
+    def state(self) -> tuple[int, dict[str, Any]]:
+        """For the beginning of a log segment: all that its frames do not say."""
+        return self._next_seq, {
+            "table": self.table.table_id,
+            "schema": self.table.schema.serialize().to_pybytes(),
+            "counters": self.counters.dump(),
+            "n": self.progress.newest_us,
+            "offsets": self.offsets.dump(),
+        }
+
+    def replay(self, read: frame.Frame) -> None:
+        """Take a frame of the log as if it were written now."""
+        if read.kind == frame.STATE:
+            self._replay_state(read)
+            return
+        unit = _unit_of(read, self.table.schema, self.published.late.schema)
+        self._advance(unit, {**NO_META, **read.meta})
+        self.published.show(unit)
+        if self.published.is_due:
+            self._seal()
+
+    def _replay_state(self, read: frame.Frame) -> None:
+        if read.meta["schema"] != self.table.schema.serialize().to_pybytes():
+            raise CorruptLogError(
+                f'the log of table "{self.table.name}" was written with other columns',
+                hint="the catalog and the log folder do not belong together",
+            )
+        self.counters = Counters(**read.meta["counters"])
+        self.progress.newest_us = read.meta["n"]
+        self.offsets = Offsets.load(read.meta["offsets"])
+        self._next_seq = read.first_seq
+
+
+def _unit_of(read: frame.Frame, schema: pa.Schema, late_schema: pa.Schema) -> Unit:
+    if read.kind == frame.ROWS:
+        return Unit(read.first_seq, rows=tuple(tuple(row) for row in read.meta["o"]))
+    parts: dict[str, list[pa.RecordBatch]] = {frame.STORED: [], frame.LATE: [], frame.REJECTED: []}
+    schemas = {frame.STORED: schema, frame.LATE: late_schema, frame.REJECTED: REJECTED_SCHEMA}
+    for name, buffer in read.sections:
+        parts[name].append(pa.ipc.read_record_batch(buffer, schemas[name]))
+    unit = Unit(read.first_seq, tuple(parts[frame.STORED]), replaced=tuple(read.meta["p"]))
+    late, rejected = parts[frame.LATE], parts[frame.REJECTED]
+    return replace(unit, late=late[0] if late else None, rejected=rejected[0] if rejected else None)

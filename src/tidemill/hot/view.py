@@ -1,0 +1,225 @@
+"""Views of a table: what a reader holds, and how it selects from it.
+
+A view is a tuple of references to immutable things, taken under the table's lock in constant time.
+Writers go on; memory is freed when the last view lets go. ``select`` chooses the rows a query can
+need: the interval index names the blocks, the value directories name their rows, and what a block
+does not hold is never touched. It may select too much and never too little, since the query's own
+predicates are applied to the selection.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tidemill.catalog.model import Index, Table
+from tidemill.hot import keys
+from tidemill.hot.block import Block
+from tidemill.hot.gather import SEQ_FIELD, Picked, gather
+from tidemill.hot.interval import IntervalIndex
+from tidemill.hot.piece import Piece
+from tidemill.hot.values import Range, hash_key
+
+# Above this share of a block, passing the whole block on is cheaper than picking rows.
+PICK_SHARE_MAX = 0.25
+
+RowNumbers = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Condition:
+    """What a query surely asks of one column: any of the ranges (an equality is a range)."""
+
+    column: str
+    ranges: tuple[Range, ...]
+
+    @property
+    def is_equality(self) -> bool:
+        return all(r.low is not None and r.low == r.high for r in self.ranges)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a scan can need: a span of time (both ends included) and conditions on columns."""
+
+    low_us: int | None = None
+    high_us: int | None = None
+    conditions: tuple[Condition, ...] = ()
+    with_seq: bool = False
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The rows selected, and how: EXPLAIN prints this."""
+
+    table: pa.Table
+    index: str | None
+    blocks: int
+    blocks_in_span: int
+    blocks_read: int
+    rows: int
+    rows_read: int
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """One table at one moment."""
+
+    table: Table
+    blocks: tuple[Block, ...]
+    interval: IntervalIndex
+    tail: tuple[Piece, ...]
+    published_seq: int
+    now_us: int | None = None
+    upper_us: int | None = None
+    _whole: dict[bool, pa.Table] = field(default_factory=dict)
+
+    @cached_property
+    def rows(self) -> int:
+        return sum(b.rows for b in self.blocks) + sum(p.rows for p in self.tail)
+
+    def whole(self, with_seq: bool) -> pa.Table:
+        """All rows, without a copy."""
+        if with_seq not in self._whole:
+            parts: list[pa.RecordBatch] = []
+            held: tuple[Block | Piece, ...] = (*self.blocks, *self.tail)
+            for part in held:
+                parts.append(_with_seq(part, part.batch) if with_seq else part.batch)
+            self._whole[with_seq] = pa.Table.from_batches(parts, self.schema(with_seq))
+        return self._whole[with_seq]
+
+    def schema(self, with_seq: bool) -> pa.Schema:
+        return self.table.schema.append(SEQ_FIELD) if with_seq else self.table.schema
+
+    def select(self, wanted: Wanted) -> Selection:
+        chosen = _choose(self.table, wanted.conditions)
+        if chosen is None and wanted.low_us is None and wanted.high_us is None:
+            count = len(self.blocks)
+            whole = self.whole(wanted.with_seq)
+            return Selection(whole, None, count, count, count, self.rows, self.rows)
+        blocks = self.interval.find(wanted.low_us, wanted.high_us)
+        parts = [_pick_block(block, wanted, chosen) for block in blocks]
+        blocks_read = sum(part is not None for part in parts)
+        time_column = self.table.time_column or ""
+        parts += [_pick_piece(piece, wanted, chosen, time_column) for piece in self.tail]
+        schema = self.schema(wanted.with_seq)
+        table = pa.Table.from_batches(gather([p for p in parts if p], schema), schema)
+        name = None if chosen is None else chosen.index.name
+        return Selection(
+            table, name, len(self.blocks), len(blocks), blocks_read, self.rows, table.num_rows
+        )
+
+
+@dataclass(frozen=True)
+class _Chosen:
+    """The index that will be asked, and for what: hashed keys, or ranges of its first column."""
+
+    index: Index
+    hashed: tuple[np.uint64, ...] = ()
+    ranges: tuple[Range, ...] = ()
+
+    def rows_of(self, block: Block) -> RowNumbers:
+        directory = block.directories[self.index.index_id]
+        runs = [directory.equal(key) for key in self.hashed]
+        for r in self.ranges:
+            is_equal = r.low is not None and r.low == r.high
+            runs.append(directory.equal(r.low) if is_equal else directory.between(r))
+        return runs[0] if len(runs) == 1 else np.unique(np.concatenate(runs))
+
+
+def _choose(table: Table, conditions: tuple[Condition, ...]) -> _Chosen | None:
+    """A hash over the most columns first, then an ordered equality, then an ordered range."""
+    by_column = {condition.column: condition for condition in conditions}
+    best, best_score = None, 0
+    for index in table.indexes:
+        asked = [by_column[name] for name in index.columns if name in by_column]
+        if index.method == "hash":
+            chosen, score = _choose_hash(table, index, asked), 10 * len(asked)
+        elif asked and asked[0].column == index.columns[0]:
+            chosen, score = _Chosen(index, ranges=asked[0].ranges), 1 + 5 * asked[0].is_equality
+        else:
+            continue
+        if chosen is not None and score > best_score:
+            best, best_score = chosen, score
+    return best
+
+
+def _choose_hash(table: Table, index: Index, asked: list[Condition]) -> _Chosen | None:
+    """A hash index answers when every column is asked for equality, and at most one for a list."""
+    if len(asked) < len(index.columns) or not all(c.is_equality for c in asked):
+        return None
+    if sum(len(condition.ranges) > 1 for condition in asked) > 1:
+        return None
+    kinds = [table.schema.field(name).type for name in index.columns]
+    combined: list[tuple[object, ...]] = [()]
+    for condition in asked:
+        combined = [(*head, r.low) for head in combined for r in condition.ranges]
+    return _Chosen(index, hashed=tuple(hash_key(kinds, values) for values in combined))
+
+
+def _pick_block(block: Block, wanted: Wanted, chosen: _Chosen | None) -> Picked | None:
+    low, high = wanted.low_us, wanted.high_us
+    low = None if low is not None and low <= block.time_min_us else low
+    high = None if high is not None and high >= block.time_max_us else high
+    if chosen is not None and chosen.index.index_id in block.directories:
+        rows = chosen.rows_of(block)
+        if len(rows) and (low is not None or high is not None):
+            rows = rows[_in_span(block.times[rows], low, high)]
+        if len(rows) <= PICK_SHARE_MAX * block.rows:
+            return Picked(block, rows=np.sort(rows)) if len(rows) else None
+    first, last = 0, block.rows
+    if block.is_ordered:
+        first = 0 if low is None else int(np.searchsorted(block.times, low, "left"))
+        last = last if high is None else int(np.searchsorted(block.times, high, "right"))
+    return Picked(block, first, last - first) if first < last else None
+
+
+def _pick_piece(
+    piece: Piece, wanted: Wanted, chosen: _Chosen | None, time_column: str
+) -> Picked | None:
+    """The tail has no directories: test its few rows one column at a time."""
+    times = keys.words(piece.batch.column(time_column))
+    mask = _in_span(times, wanted.low_us, wanted.high_us)
+    for condition in wanted.conditions if chosen is not None else ():
+        column = piece.batch.column(condition.column)
+        is_plain = keys.is_numeric(column.type) and not pa.types.is_floating(column.type)
+        if is_plain and column.null_count == 0:
+            mask &= _matches(keys.words(column), condition)
+    rows = np.flatnonzero(mask)
+    if len(rows) == piece.rows:
+        return Picked(piece, 0, piece.rows)
+    return Picked(piece, rows=rows) if len(rows) else None
+
+
+def _matches(words: npt.NDArray[np.generic], condition: Condition) -> npt.NDArray[np.bool_]:
+    total = np.zeros(len(words), dtype=bool)
+    for r in condition.ranges:
+        mask = np.ones(len(words), dtype=bool)
+        if r.low is not None:
+            mask &= (words >= r.low) if r.low_included else (words > r.low)
+        if r.high is not None:
+            mask &= (words <= r.high) if r.high_included else (words < r.high)
+        total |= mask
+    return total
+
+
+def _in_span(
+    times: npt.NDArray[np.int64], low_us: int | None, high_us: int | None
+) -> npt.NDArray[np.bool_]:
+    mask = np.ones(len(times), dtype=bool)
+    if low_us is not None:
+        mask &= times >= low_us
+    if high_us is not None:
+        mask &= times <= high_us
+    return mask
+
+
+def _with_seq(part: Block | Piece, batch: pa.RecordBatch) -> pa.RecordBatch:
+    seqs = pa.array(part.seq_column())
+    schema = batch.schema.append(SEQ_FIELD)
+    return pa.RecordBatch.from_arrays([*batch.columns, seqs], schema=schema)
