@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import pyarrow as pa
@@ -25,11 +25,29 @@ class Index:
     table_id: int
     columns: tuple[str, ...]
     method: str
+    unique: bool = False
+
+
+@dataclass(frozen=True)
+class NewTable:
+    """A table to be made; what ``Table`` adds to it, the catalog gives."""
+
+    name: str
+    kind: str
+    columns: tuple[Column, ...]
+    primary_key: tuple[str, ...] = ()
+    time_column: str | None = None
+    watermark_delay_us: int | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
+    constraints: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table as one snapshot sees it. ``table_id`` is never used twice."""
+    """A table as one snapshot sees it. ``table_id`` is never used twice.
+
+    ``constraints`` holds what a reference table has besides its primary key, as SQL text.
+    """
 
     table_id: int
     name: str
@@ -41,6 +59,7 @@ class Table:
     given_settings: Mapping[str, str]
     indexes: tuple[Index, ...]
     created_at_us: int
+    constraints: tuple[str, ...] = ()
 
     @property
     def is_streaming(self) -> bool:
@@ -84,6 +103,14 @@ class Snapshot:
                 position=position,
             )
         return table
+
+    def table(self, table_id: int) -> Table | None:
+        """The table of that id, if it lives in this snapshot."""
+        return self._by_id.get(table_id)
+
+    @cached_property
+    def _by_id(self) -> dict[int, Table]:
+        return {table.table_id: table for table in self.tables.values()}
 
     def find_index(self, name: str) -> Index | None:
         for table in self.tables.values():

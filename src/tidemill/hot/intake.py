@@ -19,7 +19,7 @@ from tidemill.hot import keys
 from tidemill.hot.primary import PrimaryKeys
 from tidemill.hot.progress import Progress
 from tidemill.hot.published import Published, Unit
-from tidemill.hot.side import rows_as_json
+from tidemill.rendering import rows_as_json
 
 
 @dataclass

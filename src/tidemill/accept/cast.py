@@ -1,0 +1,166 @@
+"""Casts that lose nothing.
+
+A value is taken when the column can hold exactly it: 7 fits DECIMAL, '7' fits BIGINT, 1.0 fits
+BIGINT, 1.5 does not, 300 does not fit TINYINT. The test is the way back: what was cast is cast back
+and must be equal. One exception, because Python has no other number: a DOUBLE may be rounded to
+the nearest REAL.
+
+``cast_column`` casts whole columns; only when that fails, the bad rows are found by halving, so
+good data pays nothing for the possibility of bad data.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidemill.types import Column, quote
+
+_BY_DUCKDB_FROM_TEXT = (
+    pa.types.is_timestamp,
+    pa.types.is_date,
+    pa.types.is_time,
+    pa.types.is_interval,
+    pa.types.is_nested,
+)
+
+
+class CastError(Exception):
+    """A value that the column cannot hold; the message is the reason a user reads."""
+
+
+@dataclass(frozen=True)
+class CastResult:
+    """The column as cast, with NULL in the rows that failed, and their reasons."""
+
+    array: pa.Array
+    failures: dict[int, str]
+
+
+class Caster:
+    """Casts columns; keeps a DuckDB connection for the casts that Arrow does not have."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
+        self._connection = connection
+
+    def cast_column(self, array: pa.Array, column: Column) -> CastResult:
+        failures: dict[int, str] = {}
+        cast = self._cast_some(array, column, 0, failures)
+        return CastResult(cast, failures)
+
+    def _cast_some(
+        self, array: pa.Array, column: Column, start: int, failures: dict[int, str]
+    ) -> pa.Array:
+        try:
+            return self._cast(array, column)
+        except (CastError, pa.ArrowException, duckdb.Error, OverflowError, ValueError) as error:
+            if len(array) == 1:
+                failures[start] = _reason(array[0], column, error)
+                return pa.nulls(1, column.type.arrow)
+        middle = len(array) // 2
+        left = self._cast_some(array[:middle], column, start, failures)
+        right = self._cast_some(array[middle:], column, start + middle, failures)
+        return pa.concat_arrays([left, right])
+
+    def _cast(self, array: pa.Array, column: Column) -> pa.Array:
+        target, source = column.type.arrow, array.type
+        if source.equals(target):
+            return array
+        if pa.types.is_null(source):
+            return pa.nulls(len(array), target)
+        if pa.types.is_dictionary(source):
+            return self._cast(array.dictionary_decode(), column)
+        if isinstance(target, pa.BaseExtensionType) or isinstance(source, pa.BaseExtensionType):
+            return self._cast_by_duckdb(array, column)
+        if pa.types.is_decimal(target) and not _is_text(source):
+            return _cast_to_decimal(array, target)
+        if _is_text(source):
+            return self._cast_text(array, column)
+        if pa.types.is_interval(target) or pa.types.is_nested(target):
+            return self._cast_by_arrow_or_duckdb(array, column)
+        cast = array.cast(target, safe=True)
+        _check_way_back(array, cast)
+        return cast
+
+    def _cast_text(self, array: pa.Array, column: Column) -> pa.Array:
+        target = column.type.arrow
+        if _is_text(target):
+            return array.cast(target)
+        if not any(test(target) for test in _BY_DUCKDB_FROM_TEXT):
+            return pc.utf8_trim_whitespace(array).cast(target, safe=True)
+        return self._cast_by_arrow_or_duckdb(array, column)
+
+    def _cast_by_arrow_or_duckdb(self, array: pa.Array, column: Column) -> pa.Array:
+        try:
+            return array.cast(column.type.arrow, safe=True)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            return self._cast_by_duckdb(array, column)
+
+    def _cast_by_duckdb(self, array: pa.Array, column: Column) -> pa.Array:
+        """For JSON, UUID, HUGEINT, INTERVAL, and texts that Arrow cannot read."""
+        given = pa.table({"v": array})  # noqa: F841  (DuckDB finds it by name)
+        name = column.type.name
+        table = self._connection.sql(f"SELECT CAST(v AS {name}) AS v FROM given").to_arrow_table()
+        cast = table.column(0).combine_chunks()
+        if not cast.type.equals(column.type.arrow):
+            cast = _relabel(cast, column.type.arrow)
+        if pa.types.is_floating(array.type) or pa.types.is_decimal(array.type):
+            back = self._connection.sql(
+                f"SELECT count(*) FROM given WHERE v IS DISTINCT FROM CAST(v AS {name})"
+            )
+            if back.fetchall()[0][0]:
+                raise CastError("it would be rounded")
+        return cast
+
+
+def _relabel(array: pa.Array, target: pa.DataType) -> pa.Array:
+    """The same values under our Arrow type, where DuckDB names it a little differently."""
+    if isinstance(target, pa.BaseExtensionType):
+        stored = array.storage if isinstance(array, pa.ExtensionArray) else array
+        return pa.ExtensionArray.from_storage(target, stored.cast(target.storage_type))
+    return array.cast(target)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+    )
+
+
+def _cast_to_decimal(array: pa.Array, target: pa.DataType) -> pa.Array:
+    if pa.types.is_boolean(array.type):
+        raise CastError("a boolean is no number")
+    if pa.types.is_integer(array.type):
+        wide = array.cast(pa.decimal128(20, 0), safe=True)
+        return wide.cast(pa.decimal256(76, target.scale)).cast(target, safe=True)
+    cast = array.cast(target, safe=True)
+    if pa.types.is_floating(array.type):
+        _check_way_back(array, cast)
+    return cast
+
+
+def _check_way_back(array: pa.Array, cast: pa.Array) -> None:
+    source, target = array.type, cast.type
+    if pa.types.is_float64(source) and pa.types.is_float32(target):
+        before, after = pc.is_inf(array), pc.is_inf(cast)
+        if not before.equals(after):
+            raise CastError("it is too large for a REAL")
+        return
+    if pa.types.is_timestamp(source) and pa.types.is_timestamp(target):
+        return  # a safe cast between units, or a change of zone at the same moment
+    back = cast.cast(source, safe=False)
+    same = pc.equal(back, array)
+    if pa.types.is_floating(source):
+        same = pc.or_(same, pc.and_(pc.is_nan(back), pc.is_nan(array)))
+    if pc.any(pc.invert(same)).as_py():
+        raise CastError("part of it would be lost")
+
+
+def _reason(value: pa.Scalar, column: Column, error: Exception) -> str:
+    shown = repr(value.as_py())
+    shown = shown if len(shown) <= 80 else shown[:77] + "…"
+    why = f": {error}" if isinstance(error, CastError) else ""
+    return f"{quote(column.name)} cannot hold {shown} as {column.type}{why}"

@@ -1,0 +1,169 @@
+"""CSV files: delimiter, header and strict types."""
+
+from __future__ import annotations
+
+import codecs
+import csv
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv
+
+from tidemill.accept.found import BLOCK_BYTES, Found, open_stream
+from tidemill.catalog.model import Table
+from tidemill.errors import FileFormatError, SettingError, UnknownNameError, did_you_mean
+from tidemill.rendering import row_as_json
+
+OPTIONS = ("header", "delimiter", "delim", "sep", "quote", "escape", "null", "nullstr", "skip")
+_DELIMITERS = (",", ";", "\t", "|")
+
+
+def read_csv(
+    path: Path,
+    table: Table,
+    columns: Sequence[str] | None,
+    options: Mapping[str, object],
+    as_text: bool,
+) -> Iterator[Found]:
+    shape = _csv_shape(path, table, columns, options)
+    if shape is None:
+        return
+    rejects: list[tuple[str, str]] = []
+
+    def on_bad_row(row: Any) -> str:
+        if not as_text:
+            return "error"
+        reason = f"the line has {row.actual_columns} values, not {row.expected_columns}"
+        rejects.append((row_as_json(row.text), reason))
+        return "skip"
+
+    kinds = {name: _csv_kind(table, name, as_text) for name in shape.names}
+    null = str(options.get("null", options.get("nullstr", "")))
+    with open_stream(path) as stream:
+        reader = pa.csv.open_csv(
+            stream,
+            read_options=pa.csv.ReadOptions(
+                block_size=BLOCK_BYTES, column_names=shape.names, skip_rows=shape.skip
+            ),
+            parse_options=pa.csv.ParseOptions(
+                delimiter=shape.delimiter,
+                quote_char=shape.quote,
+                double_quote=True,
+                escape_char=shape.escape,
+                newlines_in_values=True,
+                invalid_row_handler=on_bad_row,
+            ),
+            convert_options=pa.csv.ConvertOptions(
+                column_types=kinds,
+                null_values=[null],
+                strings_can_be_null=True,
+                quoted_strings_can_be_null=False,
+                true_values=["true", "TRUE", "True", "t", "1"],
+                false_values=["false", "FALSE", "False", "f", "0"],
+            ),
+        )
+        for batch in reader:
+            yield Found(pa.Table.from_batches([batch]), rejects, stream.tell())
+            rejects = []
+        if rejects:
+            yield Found(pa.table({}), rejects)
+
+
+@dataclass(frozen=True)
+class _CsvShape:
+    names: list[str]
+    skip: int
+    delimiter: str
+    quote: str | bool
+    escape: str | bool
+
+
+def _csv_shape(
+    path: Path, table: Table, columns: Sequence[str] | None, options: Mapping[str, object]
+) -> _CsvShape | None:
+    """Delimiter, header and column names; None for an empty file."""
+    quote = _one_char(options, "quote", '"')
+    escape = _one_char(options, "escape", None)
+    skip = int(str(options.get("skip", 0)))
+    with open_stream(path) as stream:
+        head = stream.read(1 << 16)
+    if head.startswith(codecs.BOM_UTF8):
+        head = head[len(codecs.BOM_UTF8) :]
+    text = head.decode("utf-8", "replace")
+    lines = text.splitlines()[skip:]
+    if not lines or not text.strip():
+        return None
+    delimiter = _one_char(options, "delimiter", None) or _one_char(options, "delim", None)
+    delimiter = delimiter or _one_char(options, "sep", None) or _guess_delimiter(lines[0], table)
+    first = next(csv.reader([lines[0]], delimiter=delimiter, quotechar=quote or '"'))
+    known = [table.column(name.strip()) for name in first]
+    has_header = _flag(options.get("header"))
+    if has_header is None:
+        has_header = any(column is not None for column in known)
+    if not has_header:
+        names = list(columns) if columns else [column.name for column in table.columns]
+        if len(first) != len(names):
+            raise FileFormatError(
+                f'the first line of "{path}" has {len(first)} values, table "{table.name}" '
+                f"has {len(names)} columns",
+                hint="name the columns: COPY t (a, b) FROM …, or add a header line",
+            )
+        return _CsvShape(names, skip, delimiter, quote or False, escape or False)
+    names = [name.strip() for name in first]
+    for name in names:
+        if table.column(name) is None:
+            raise UnknownNameError(
+                f'table "{table.name}" has no column "{name}", which the header of "{path}" names',
+                hint=did_you_mean(name, [column.name for column in table.columns])
+                or "use HEADER false if the first line is data",
+            )
+    return _CsvShape(names, skip + 1, delimiter, quote or False, escape or False)
+
+
+def _guess_delimiter(line: str, table: Table) -> str:
+    """The delimiter under which the line looks most like the table's columns."""
+
+    def score(delimiter: str) -> tuple[int, int]:
+        fields = next(csv.reader([line], delimiter=delimiter))
+        names = sum(table.column(name.strip()) is not None for name in fields)
+        return names, len(fields) == len(table.columns)
+
+    return max(_DELIMITERS, key=score)
+
+
+def _csv_kind(table: Table, name: str, as_text: bool) -> pa.DataType:
+    """The Arrow type to parse to; what Arrow does not parse strictly is cast from text later."""
+    column = table.column(name)
+    kind = column.type.arrow if column is not None else pa.string()
+    is_parsed = (
+        pa.types.is_integer(kind)
+        or pa.types.is_floating(kind)
+        or pa.types.is_boolean(kind)
+        or kind == pa.timestamp("us")
+        or pa.types.is_date(kind)
+    )
+    return kind if is_parsed and not as_text else pa.string()
+
+
+def _flag(value: object) -> bool | None:
+    if value is None:
+        return None
+    text = str(value).strip().lower()
+    if text in ("true", "1", "on", "yes", ""):
+        return True
+    if text in ("false", "0", "off", "no"):
+        return False
+    raise SettingError(f"{value!r} is neither true nor false")
+
+
+def _one_char(options: Mapping[str, object], name: str, default: str | None) -> str | None:
+    if name not in options:
+        return default
+    text = str(options[name])
+    text = {"\\t": "\t", "": ""}.get(text, text)
+    if len(text) > 1:
+        raise SettingError(f'option "{name}" must be one character, not {text!r}')
+    return text or None

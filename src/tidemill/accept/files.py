@@ -1,0 +1,86 @@
+"""Files as rows: CSV, JSON and Parquet, read in bounded batches.
+
+The readers are strict: a value that is not of the column's type fails, it is never rounded or
+guessed. A file that reads well takes the fast way (whole columns, several threads). Only when it
+does not, and the table diverts bad rows, it is read again as text, and each bad line or value is
+set aside with its reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet
+
+from tidemill.accept import csv_files
+from tidemill.accept.csv_files import read_csv
+from tidemill.accept.found import BATCH_ROWS, Found, first_line
+from tidemill.accept.json_files import read_json, read_json_lines
+from tidemill.catalog.model import Table
+from tidemill.errors import FileFormatError, SettingError, did_you_mean
+
+_OPTIONS: dict[str, tuple[str, ...]] = {
+    "csv": csv_files.OPTIONS,
+    "json": (),
+    "ndjson": (),
+    "parquet": (),
+}
+
+
+def read_file(
+    path: Path,
+    form: str,
+    table: Table,
+    columns: Sequence[str] | None = None,
+    options: Mapping[str, object] | None = None,
+    *,
+    as_text: bool = False,
+) -> Iterator[Found]:
+    """The rows of a file. ``as_text`` reads leniently: values as text, bad lines set aside."""
+    given = {name.lower(): value for name, value in (options or {}).items()}
+    given.pop("format", None)
+    for name in given:
+        if name not in _OPTIONS[form]:
+            raise SettingError(
+                f'option "{name}" does not exist for {form} files',
+                hint=did_you_mean(name, _OPTIONS[form])
+                or f"the options are {', '.join(_OPTIONS[form]) or 'none'}",
+            )
+    _check_exists(path)
+    try:
+        if form == "csv":
+            yield from read_csv(path, table, columns, given, as_text)
+        elif form == "parquet":
+            yield from _read_parquet(path, columns)
+        elif as_text:
+            yield from read_json_lines(path, table)
+        else:
+            yield from read_json(path, table)
+    except (pa.ArrowException, OSError, UnicodeDecodeError, EOFError) as error:
+        raise FileFormatError(
+            f'cannot read "{path}" as {form}',
+            detail=first_line(error),
+            hint="check the file, its FORMAT and its options"
+            if form != "csv"
+            else "check HEADER, DELIMITER, QUOTE and NULL, or set rejected = 'divert' to keep "
+            "the good rows",
+        ) from error
+
+
+def _check_exists(path: Path) -> None:
+    if not path.exists():
+        near = did_you_mean(path.name, [p.name for p in path.parent.glob("*")][:1_000])
+        raise FileFormatError(f'file "{path}" does not exist', hint=near)
+    if path.is_dir():
+        raise FileFormatError(f'"{path}" is a folder, not a file', hint="name one file")
+
+
+def _read_parquet(path: Path, columns: Sequence[str] | None) -> Iterator[Found]:
+    with pa.parquet.ParquetFile(path) as file:
+        total = max(file.metadata.num_rows, 1)
+        size, seen = path.stat().st_size, 0
+        for batch in file.iter_batches(BATCH_ROWS, columns=list(columns) if columns else None):
+            seen += batch.num_rows
+            yield Found(pa.Table.from_batches([batch]), [], size * seen // total)

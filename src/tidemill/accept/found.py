@@ -1,0 +1,30 @@
+"""What the file readers share: a batch found in a file, and how a file is opened."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+BATCH_ROWS = 131_072
+BLOCK_BYTES = 4 << 20
+
+
+@dataclass
+class Found:
+    """A batch of rows under the file's names, and (line, reason) of lines that are no rows."""
+
+    rows: pa.Table
+    rejects: list[tuple[str, str]] = field(default_factory=list)
+    bytes_read: int = 0
+
+
+def open_stream(path: Path) -> Any:
+    """A stream of the file's bytes, decompressed by its name."""
+    return pa.input_stream(str(path), compression="detect")
+
+
+def first_line(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]

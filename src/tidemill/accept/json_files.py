@@ -1,0 +1,115 @@
+"""JSON files: one object a line, or one array of objects."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.json
+
+from tidemill.accept.found import BATCH_ROWS, BLOCK_BYTES, Found, first_line, open_stream
+from tidemill.accept.rows import from_dicts
+from tidemill.catalog.model import Table
+from tidemill.errors import FileFormatError
+from tidemill.rendering import row_as_json
+
+_ARRAY_BYTES_MAX = 512 << 20
+
+
+def read_json(path: Path, table: Table) -> Iterator[Found]:
+    """Lines by Arrow where its types are ours; arrays, and everything else, line by line."""
+    fields = _json_fields(table)
+    if fields is None or _is_json_array(path):
+        yield from read_json_lines(path, table, strict=True)
+        return
+    with open_stream(path) as stream:
+        reader = pa.json.open_json(
+            stream,
+            read_options=pa.json.ReadOptions(block_size=BLOCK_BYTES),
+            parse_options=pa.json.ParseOptions(
+                explicit_schema=pa.schema(fields), unexpected_field_behavior="infer"
+            ),
+        )
+        for batch in reader:
+            given = pa.Table.from_batches([batch])
+            kept = [n for n in given.column_names if given.column(n).null_count < len(given)]
+            yield Found(given.select(kept or given.column_names[:1]), [], stream.tell())
+
+
+def _json_fields(table: Table) -> list[pa.Field] | None:
+    fields = []
+    for column in table.columns:
+        kind = column.type.arrow
+        if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+            kind = pa.string()
+        is_ours = (
+            pa.types.is_integer(kind)
+            or pa.types.is_floating(kind)
+            or pa.types.is_boolean(kind)
+            or pa.types.is_string(kind)
+        )
+        if not is_ours:
+            return None
+        fields.append(pa.field(column.name, kind))
+    return fields
+
+
+def _is_json_array(path: Path) -> bool:
+    with open_stream(path) as stream:
+        return bool(stream.read(1_024).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"["))
+
+
+def read_json_lines(path: Path, table: Table, strict: bool = False) -> Iterator[Found]:
+    if _is_json_array(path):
+        rows, rejects = _read_json_array(path)
+        for start in range(0, max(len(rows), 1), BATCH_ROWS):
+            yield Found(from_dicts(rows[start : start + BATCH_ROWS], table), rejects)
+            rejects = []
+        return
+    with open_stream(path) as stream:
+        lines = io.TextIOWrapper(
+            stream, encoding="utf-8-sig", errors="strict" if strict else "surrogateescape"
+        )
+        rows, rejects = [], []
+        for number, line in enumerate(lines, 1):
+            if not line.strip():
+                continue
+            try:
+                row = json.loads(line)
+                if not isinstance(row, dict):
+                    raise ValueError("it is no object")
+                rows.append(row)
+            except (ValueError, RecursionError) as error:
+                if strict:
+                    raise FileFormatError(
+                        f'line {number} of "{path}" is no JSON object',
+                        detail=first_line(error),
+                        hint="set rejected = 'divert' to keep the good lines",
+                    ) from error
+                rejects.append((row_as_json(line.rstrip("\n")), f"line {number}: {error}"))
+            if len(rows) >= BATCH_ROWS:
+                yield Found(from_dicts(rows, table), rejects)
+                rows, rejects = [], []
+        if rows or rejects:
+            yield Found(from_dicts(rows, table), rejects)
+
+
+def _read_json_array(path: Path) -> tuple[list[dict[str, Any]], list[tuple[str, str]]]:
+    with open_stream(path) as stream:
+        text = stream.read(_ARRAY_BYTES_MAX + 1)
+    if len(text) > _ARRAY_BYTES_MAX:
+        raise FileFormatError(
+            f'"{path}" is one JSON array of more than {_ARRAY_BYTES_MAX >> 20} MiB',
+            hint="write one object a line (ndjson), which is read in pieces",
+        )
+    try:
+        items = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise FileFormatError(f'"{path}" is not JSON', detail=first_line(error)) from error
+    rows = [item for item in items if isinstance(item, dict)]
+    rejects = [(row_as_json(i), "it is no object") for i in items if not isinstance(i, dict)]
+    return rows, rejects

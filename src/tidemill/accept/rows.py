@@ -1,0 +1,239 @@
+"""Rows in any form, as Arrow batches of exactly the table's columns.
+
+1. ``read`` turns the producer's form into Arrow tables with the producer's column names;
+2. ``Acceptor.accept`` matches columns by name, casts them where nothing is lost, fills in what is
+   missing, and tests NOT NULL and the range of times;
+3. rows that fail are named with their reason: the batch is refused as a whole, or, if the table
+   says ``rejected = 'divert'``, they are set aside.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidemill.accept.cast import Caster
+from tidemill.accept.defaults import Defaults
+from tidemill.catalog.model import Table
+from tidemill.errors import RowsRejectedError, UnknownNameError, did_you_mean
+from tidemill.rendering import row_as_json
+from tidemill.types import Column, quote
+
+# Years 0001 to 9999: what Python's datetime, and everybody's tools, can show.
+TIME_US_MIN = -62_135_596_800_000_000
+TIME_US_MAX = 253_402_300_799_999_999
+EXAMPLES_MAX = 3
+
+
+@dataclass(frozen=True)
+class Checked:
+    """Batches of the table's columns, and (row as JSON, reason) of the rows set aside."""
+
+    batches: tuple[pa.RecordBatch, ...]
+    rejects: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Acceptor:
+    """Accepts rows for one table."""
+
+    table: Table
+    caster: Caster
+    defaults: Defaults
+
+    def accept(self, given: pa.Table, first_row: int = 1) -> Checked:
+        """Check a table of rows; ``first_row`` is the number of its first row in error messages."""
+        sources = self._match(given.column_names)
+        batches, rejects = [], []
+        row = first_row
+        for part in given.combine_chunks().to_batches():
+            batch, failures = self._check(part, sources)
+            if failures:
+                self._refuse_unless_diverted(failures, part, row)
+                rejects += _rejects(part, failures)
+                kept = np.setdiff1d(np.arange(part.num_rows), np.fromiter(failures, np.int64))
+                batch = batch.take(pa.array(kept))
+            row += part.num_rows
+            batches.append(pa.RecordBatch.from_arrays(batch.columns, schema=self.table.schema))
+        return Checked(tuple(batches), tuple(rejects))
+
+    def _match(self, names: Sequence[str]) -> list[int | None]:
+        """For each column of the table, the place of its source among the given columns."""
+        places: dict[str, int] = {}
+        for at, name in enumerate(names):
+            column = self.table.column(name)
+            if column is None:
+                known = [column.name for column in self.table.columns]
+                raise UnknownNameError(
+                    f'table "{self.table.name}" has no column "{name}"; nothing was stored',
+                    hint=did_you_mean(name, known) or f"the columns are {', '.join(known)}",
+                )
+            if column.name in places:
+                raise RowsRejectedError(f'column "{name}" is given twice; nothing was stored')
+            places[column.name] = at
+        return [places.get(column.name) for column in self.table.columns]
+
+    def _check(
+        self, part: pa.RecordBatch, sources: list[int | None]
+    ) -> tuple[pa.RecordBatch, dict[int, str]]:
+        _validate(part)
+        failures: dict[int, str] = {}
+        arrays = []
+        for column, source in zip(self.table.columns, sources, strict=True):
+            if source is None:
+                array = self.defaults.array(column, part.num_rows)
+            else:
+                cast = self.caster.cast_column(part.column(source), column)
+                array = cast.array
+                for row, reason in cast.failures.items():
+                    failures.setdefault(row, reason)
+            self._check_nulls(array, column, failures)
+            if column.name == self.table.time_column:
+                self._check_times(array, column, failures)
+            arrays.append(array)
+        names = [column.name for column in self.table.columns]
+        return pa.RecordBatch.from_arrays(arrays, names=names), failures
+
+    def _check_nulls(self, array: pa.Array, column: Column, failures: dict[int, str]) -> None:
+        if column.nullable or array.null_count == 0:
+            return
+        for row in np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False)):
+            failures.setdefault(int(row), f"{quote(column.name)} is NULL")
+
+    def _check_times(self, array: pa.Array, column: Column, failures: dict[int, str]) -> None:
+        times = array.view(pa.int64())
+        span = pc.min_max(times).as_py()
+        if span["min"] is None or (span["min"] >= TIME_US_MIN and span["max"] <= TIME_US_MAX):
+            return
+        wrong = pc.or_(pc.less(times, TIME_US_MIN), pc.greater(times, TIME_US_MAX))
+        for row in np.flatnonzero(pc.fill_null(wrong, False).to_numpy(zero_copy_only=False)):
+            failures.setdefault(int(row), f"{quote(column.name)} is outside the years 1 to 9999")
+
+    def _refuse_unless_diverted(
+        self, failures: Mapping[int, str], part: pa.RecordBatch, first_row: int
+    ) -> None:
+        if self.table.settings["rejected"] == "divert":
+            return
+        rows = sorted(failures)[:EXAMPLES_MAX]
+        examples = "; ".join(f"row {first_row + row}: {failures[row]}" for row in rows)
+        more = f" and {len(failures) - len(rows)} more" if len(failures) > len(rows) else ""
+        raise RowsRejectedError(
+            f'{len(failures)} of {part.num_rows} rows do not fit table "{self.table.name}"; '
+            "nothing was stored",
+            detail=examples + more,
+            hint="correct them, or ALTER TABLE … SET (rejected = 'divert') to set such rows aside",
+        )
+
+
+def _rejects(part: pa.RecordBatch, failures: Mapping[int, str]) -> list[tuple[str, str]]:
+    rows = sorted(failures)
+    texts = [row_as_json(row) for row in part.take(pa.array(rows, pa.int64())).to_pylist()]
+    return [(text, failures[row]) for text, row in zip(texts, rows, strict=True)]
+
+
+def _validate(part: pa.RecordBatch) -> None:
+    """Arrow data from outside may lie about its buffers; believe nothing that can crash us."""
+    is_simple = all(pa.types.is_primitive(field.type) for field in part.schema)
+    try:
+        part.validate(full=not is_simple)
+    except pa.ArrowException as error:
+        raise RowsRejectedError(
+            "the batch is not valid Arrow data; nothing was stored", detail=str(error)
+        ) from error
+
+
+def read(rows: Any, table: Table) -> pa.Table:
+    """Rows in any of the forms a producer may have, as one Arrow table."""
+    if isinstance(rows, pa.Table):
+        return rows
+    if isinstance(rows, pa.RecordBatch):
+        return pa.Table.from_batches([rows])
+    pandas = sys.modules.get("pandas")
+    if pandas is not None and isinstance(rows, pandas.DataFrame):
+        return _from_pandas(rows)
+    if isinstance(rows, Mapping):
+        return from_dicts([rows], table)
+    if isinstance(rows, tuple):
+        return _from_tuples([rows], table)
+    if hasattr(rows, "__arrow_c_stream__"):
+        return pa.RecordBatchReader.from_stream(rows).read_all()
+    if isinstance(rows, Iterable) and not isinstance(rows, str | bytes):
+        return _from_list(list(rows), table)
+    raise RowsRejectedError(
+        f"rows of type {type(rows).__name__} cannot be appended",
+        hint="give Arrow, pandas or Polars data, a dict, a tuple, or a list of dicts or tuples",
+    )
+
+
+def _from_pandas(frame: Any) -> pa.Table:
+    try:
+        return pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata(None)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise RowsRejectedError(
+            "the pandas DataFrame cannot be read as Arrow; nothing was stored",
+            detail=str(error),
+            hint="give every column one type",
+        ) from error
+
+
+def _from_list(rows: list[Any], table: Table) -> pa.Table:
+    if not rows:
+        return table.schema.empty_table()
+    if all(isinstance(row, Mapping) for row in rows):
+        return from_dicts(rows, table)
+    if all(isinstance(row, tuple | list) for row in rows):
+        return _from_tuples(rows, table)
+    if all(isinstance(row, pa.RecordBatch) for row in rows):
+        return pa.Table.from_batches(rows)
+    raise RowsRejectedError(
+        "a list of rows must hold dicts only or tuples only",
+        detail=f"the first row is a {type(rows[0]).__name__}",
+    )
+
+
+def from_dicts(rows: Sequence[Mapping[str, Any]], table: Table) -> pa.Table:
+    """Objects as columns, under the names they use."""
+    names = list(dict.fromkeys(str(name) for row in rows for name in row))
+    columns = [_array([row.get(name) for row in rows], table.column(name)) for name in names]
+    return pa.Table.from_arrays(columns, names=names)
+
+
+def _from_tuples(rows: Sequence[Sequence[Any]], table: Table) -> pa.Table:
+    width = len(table.columns)
+    wrong = next((row for row in rows if len(row) != width), None)
+    if wrong is not None:
+        raise RowsRejectedError(
+            f'table "{table.name}" has {width} columns, a row has {len(wrong)} values; '
+            "nothing was stored",
+            hint="give tuples in the order of the columns, or dicts",
+        )
+    columns = zip(*rows, strict=True)
+    arrays = [_array(list(v), c) for v, c in zip(columns, table.columns, strict=True)]
+    return pa.Table.from_arrays(arrays, names=[column.name for column in table.columns])
+
+
+def _array(values: list[Any], column: Column | None) -> pa.Array:
+    """Python values as Arrow; what Arrow cannot give one type goes on as text or one by one."""
+    if column is not None and column.type.name == "JSON":
+        values = [v if isinstance(v, str) or v is None else row_as_json(v) for v in values]
+    try:
+        return pa.array(values)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        pass
+    try:
+        if column is not None and pa.types.is_nested(column.type.arrow):
+            return pa.array(values, column.type.arrow)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        pass
+    return pa.array([None if value is None else _text(value) for value in values], pa.string())
+
+
+def _text(value: Any) -> str:
+    text = value if isinstance(value, str) else str(value)
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")

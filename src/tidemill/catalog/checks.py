@@ -1,0 +1,198 @@
+"""What a definition must satisfy before the catalog stores it.
+
+The parser checks most of this earlier, where it can point at the words; here it is the last line,
+for definitions that come from Python. All checks of an operation run before its first write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from tidemill.catalog.model import REFERENCE, STREAMING, Index, NewTable, Snapshot, Table
+from tidemill.config import TABLE_SETTINGS, Settings, check
+from tidemill.errors import (
+    DefinitionError,
+    DuplicateNameError,
+    SettingError,
+    UnknownNameError,
+    did_you_mean,
+)
+from tidemill.types import Column
+
+NAME_CHARS_MAX = 10_000
+INDEX_METHODS = ("ordered", "hash")
+_SHOWN_CHARS = 80
+
+
+def shorten(name: str) -> str:
+    """A name as an error shows it, in quotes.
+
+    >>> shorten("cars")
+    '"cars"'
+    """
+    return f'"{name}"' if len(name) <= _SHOWN_CHARS else f'"{name[:_SHOWN_CHARS]}…"'
+
+
+def checked_table(new: NewTable) -> NewTable:
+    """The definition with its names spelled as the columns are; an error if it cannot be."""
+    check_name("table", new.name)
+    if new.kind not in (STREAMING, REFERENCE):
+        raise DefinitionError(f'table {shorten(new.name)} cannot be of kind "{new.kind}"')
+    columns = _columns(new)
+    primary_key = named("primary key", new.primary_key, columns, new.name)
+    for text in (*new.constraints, *(column.default or "" for column in new.columns)):
+        check_text("constraint or default", text)
+    settings = Settings(TABLE_SETTINGS, new.settings).given
+    for value in settings.values():
+        check_text("setting", value)
+    checked = replace(new, primary_key=primary_key, settings=settings)
+    return _checked_time(checked, columns) if new.kind == STREAMING else checked
+
+
+def _columns(new: NewTable) -> dict[str, Column]:
+    if not new.columns:
+        raise DefinitionError(f"table {shorten(new.name)} has no columns")
+    by_lower: dict[str, Column] = {}
+    for column in new.columns:
+        check_name("column", column.name)
+        if column.name.lower() in by_lower:
+            raise DefinitionError(
+                f"column {shorten(column.name)} appears twice in table {shorten(new.name)}",
+                hint="names are compared without case",
+            )
+        by_lower[column.name.lower()] = column
+    return by_lower
+
+
+def _checked_time(new: NewTable, columns: Mapping[str, Column]) -> NewTable:
+    if new.time_column is None:
+        raise DefinitionError(f"streaming table {shorten(new.name)} has no time column")
+    (name,) = named("time column", (new.time_column,), columns, new.name)
+    kind = columns[name.lower()].type
+    if not kind.is_time:
+        raise DefinitionError(
+            f"time column {shorten(name)} of table {shorten(new.name)} has type {kind}",
+            hint="it must be TIMESTAMP or TIMESTAMP WITH TIME ZONE",
+        )
+    if new.watermark_delay_us is not None and new.watermark_delay_us < 0:
+        raise DefinitionError(f"watermark delay of table {shorten(new.name)} is negative")
+    if new.primary_key and name not in new.primary_key:
+        raise DefinitionError(
+            f"primary key of table {shorten(new.name)} lacks its time column",
+            hint=f"add {shorten(name)} to the primary key",
+        )
+    return replace(new, time_column=name)
+
+
+def check_free(snapshot: Snapshot, name: str) -> None:
+    if snapshot.find(name) is not None:
+        raise DuplicateNameError(
+            f"table {shorten(name)} already exists",
+            hint="names are compared without case; CREATE OR REPLACE and IF NOT EXISTS may help",
+        )
+
+
+def live_table(snapshot: Snapshot, table_id: int) -> Table:
+    table = snapshot.table(table_id)
+    if table is None:
+        raise UnknownNameError(
+            f"table with id {table_id} does not exist", hint="it was dropped or replaced"
+        )
+    return table
+
+
+def live_index(snapshot: Snapshot, index_id: int) -> Index:
+    for table in snapshot.tables.values():
+        for index in table.indexes:
+            if index.index_id == index_id:
+                return index
+    raise UnknownNameError(
+        f"index with id {index_id} does not exist", hint="it was dropped, or its table was"
+    )
+
+
+def index_name(snapshot: Snapshot, table: Table, columns: Sequence[str], name: str | None) -> str:
+    """The given name if it is free, or a free one made of the table's and the columns' names."""
+    taken = {index.name.lower() for each in snapshot.tables.values() for index in each.indexes}
+    if name is not None:
+        check_name("index", name)
+        if name.lower() in taken:
+            raise DuplicateNameError(
+                f"index {shorten(name)} already exists", hint="index names belong to the database"
+            )
+        return name
+    stem = "_".join((table.name, *columns))[: NAME_CHARS_MAX // 2] + "_idx"
+    suffixes = ("" if number == 0 else str(number) for number in range(len(taken) + 1))
+    return next(stem + suffix for suffix in suffixes if (stem + suffix).lower() not in taken)
+
+
+def checked_index_columns(table: Table, columns: Sequence[str]) -> tuple[str, ...]:
+    if not columns:
+        raise DefinitionError(f"an index of table {shorten(table.name)} names no column")
+    by_lower = {column.name.lower(): column for column in table.columns}
+    return named("index", columns, by_lower, table.name)
+
+
+def check_method(method: str) -> None:
+    if method not in INDEX_METHODS:
+        raise DefinitionError(
+            f'index method "{method}" does not exist',
+            hint=f"the methods are {' and '.join(INDEX_METHODS)}",
+        )
+
+
+def altered_settings(table: Table, changes: Mapping[str, str | None]) -> dict[str, str]:
+    """The table's given settings after the changes; None takes one back to its default."""
+    for name, text in changes.items():
+        setting = TABLE_SETTINGS.get(name)
+        check(TABLE_SETTINGS, name, setting.default if setting and text is None else text)
+        if setting and not setting.alterable:
+            raise SettingError(
+                f'setting "{name}" of table {shorten(table.name)} cannot be changed',
+                hint="it is fixed when the table is created",
+            )
+    kept = {name: text for name, text in table.given_settings.items() if name not in changes}
+    given = {name: text for name, text in changes.items() if text is not None}
+    after = Settings(TABLE_SETTINGS, {**kept, **given}).given
+    for value in after.values():
+        check_text("setting", value)
+    return after
+
+
+def named(
+    what: str, names: Sequence[str], columns: Mapping[str, Column], table: str
+) -> tuple[str, ...]:
+    """The names as the columns spell them; each must exist and appear once."""
+    for name in names:
+        if name.lower() not in columns:
+            known = [column.name for column in columns.values()]
+            raise UnknownNameError(
+                f"column {shorten(name)} of the {what} does not exist in table {shorten(table)}",
+                hint=did_you_mean(name[:NAME_CHARS_MAX], known),
+            )
+    spelled = tuple(columns[name.lower()].name for name in names)
+    if len(set(spelled)) < len(spelled):
+        raise DefinitionError(f"the {what} of table {shorten(table)} names a column twice")
+    return spelled
+
+
+def check_name(what: str, name: str, chars_max: int = NAME_CHARS_MAX) -> None:
+    if not name:
+        raise DefinitionError(f"the name of a {what} cannot be empty")
+    if len(name) > chars_max:
+        raise DefinitionError(
+            f"the name of a {what} is {len(name):,} characters long",
+            hint=f"the limit is {chars_max:,}",
+        )
+    check_text(f"name of a {what}", name)
+
+
+def check_text(what: str, text: str) -> None:
+    """Only what both databases can hold: PostgreSQL has no NUL, UTF-8 no lone surrogates."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise DefinitionError(f"the {what} is not valid Unicode", detail=str(error)) from error
+    if "\0" in text:
+        raise DefinitionError(f"the {what} holds a NUL character")

@@ -1,0 +1,139 @@
+"""The catalog's schema, step by step: migration *n* takes a database from version n - 1 to n.
+
+A step is one function and one transaction, and is never edited once released: it is written in
+the SQL that SQLite and PostgreSQL share, apart from ``schema``, which follows the newest version.
+A crash between two steps leaves a database of an older version, which the next start takes on.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+import sqlalchemy as sa
+
+from tidemill.errors import CatalogError
+
+Migration = Callable[[sa.Connection, int], None]
+
+_LIFETIME = "created_snapshot BIGINT NOT NULL, dropped_snapshot BIGINT"
+
+
+def base(connection: sa.Connection, now_us: int) -> None:
+    """Version 1: snapshots, tables, columns, constraints, settings, indices."""
+    _execute(
+        connection,
+        """CREATE TABLE tidemill_catalog (
+            singleton INTEGER NOT NULL PRIMARY KEY CHECK (singleton = 1),
+            version INTEGER NOT NULL, catalog_id TEXT NOT NULL, created_at_us BIGINT NOT NULL,
+            next_table_id BIGINT NOT NULL, next_index_id BIGINT NOT NULL)""",
+        """CREATE TABLE tidemill_snapshots (
+            snapshot_id BIGINT NOT NULL PRIMARY KEY,
+            committed_at_us BIGINT NOT NULL, session TEXT NOT NULL)""",
+        "CREATE INDEX tidemill_snapshots_time ON tidemill_snapshots (committed_at_us)",
+        f"""CREATE TABLE tidemill_tables (
+            table_id BIGINT NOT NULL PRIMARY KEY, name TEXT NOT NULL, name_hash TEXT NOT NULL,
+            kind TEXT NOT NULL, time_column TEXT, watermark_delay_us BIGINT,
+            created_at_us BIGINT NOT NULL, {_LIFETIME})""",
+        """CREATE UNIQUE INDEX tidemill_tables_live ON tidemill_tables (name_hash)
+            WHERE dropped_snapshot IS NULL""",
+        f"""CREATE TABLE tidemill_columns (
+            table_id BIGINT NOT NULL REFERENCES tidemill_tables, ordinal INTEGER NOT NULL,
+            name TEXT NOT NULL, type TEXT NOT NULL, nullable BOOLEAN NOT NULL, default_sql TEXT,
+            key_ordinal INTEGER, {_LIFETIME}, PRIMARY KEY (table_id, ordinal))""",
+        f"""CREATE TABLE tidemill_constraints (
+            table_id BIGINT NOT NULL REFERENCES tidemill_tables, ordinal INTEGER NOT NULL,
+            definition TEXT NOT NULL, {_LIFETIME}, PRIMARY KEY (table_id, ordinal))""",
+        f"""CREATE TABLE tidemill_table_settings (
+            table_id BIGINT NOT NULL REFERENCES tidemill_tables, name TEXT NOT NULL,
+            value TEXT NOT NULL, {_LIFETIME},
+            PRIMARY KEY (table_id, name, created_snapshot))""",
+        f"""CREATE TABLE tidemill_indexes (
+            index_id BIGINT NOT NULL PRIMARY KEY,
+            table_id BIGINT NOT NULL REFERENCES tidemill_tables,
+            name TEXT NOT NULL, name_hash TEXT NOT NULL, method TEXT NOT NULL, {_LIFETIME})""",
+        """CREATE UNIQUE INDEX tidemill_indexes_live ON tidemill_indexes (name_hash)
+            WHERE dropped_snapshot IS NULL""",
+        """CREATE TABLE tidemill_index_columns (
+            index_id BIGINT NOT NULL REFERENCES tidemill_indexes, ordinal INTEGER NOT NULL,
+            column_name TEXT NOT NULL, PRIMARY KEY (index_id, ordinal))""",
+    )
+    connection.execute(
+        sa.text("INSERT INTO tidemill_catalog VALUES (1, 0, :catalog_id, :now_us, 1, 1)"),
+        {"catalog_id": uuid.uuid4().hex, "now_us": now_us},
+    )
+    connection.execute(
+        sa.text("INSERT INTO tidemill_snapshots VALUES (0, :now_us, 'created')"),
+        {"now_us": now_us},
+    )
+
+
+def owners_and_meta(connection: sa.Connection, now_us: int) -> None:
+    """Version 2: who owns the catalog, settings of the database, unique indices."""
+    _execute(
+        connection,
+        """CREATE TABLE tidemill_owners (
+            singleton INTEGER NOT NULL PRIMARY KEY CHECK (singleton = 1), info TEXT NOT NULL)""",
+        "CREATE TABLE tidemill_meta (key TEXT NOT NULL PRIMARY KEY, value TEXT NOT NULL)",
+        "ALTER TABLE tidemill_indexes ADD COLUMN is_unique BOOLEAN NOT NULL DEFAULT FALSE",
+    )
+
+
+MIGRATIONS: tuple[Migration, ...] = (base, owners_and_meta)
+VERSION = len(MIGRATIONS)
+
+
+def migrate(
+    begin: Callable[[], AbstractContextManager[sa.Connection]],
+    place: str,
+    now_us: int,
+    steps: tuple[Migration, ...] = MIGRATIONS,
+) -> None:
+    """Bring the database at ``begin`` to the newest version; ``place`` names it in errors."""
+    with begin() as connection:
+        version = _version(connection, place)
+    for number in range(version + 1, len(steps) + 1):
+        with begin() as connection:
+            steps[number - 1](connection, now_us)
+            connection.execute(
+                sa.text("UPDATE tidemill_catalog SET version = :number"), {"number": number}
+            )
+
+
+def _version(connection: sa.Connection, place: str) -> int:
+    """The database's version, 0 for an empty one; an error for one that is not ours to use."""
+    names = set(sa.inspect(connection).get_table_names())
+    if "tidemill_catalog" not in names:
+        if names:
+            raise _not_ours(place, names)
+        return 0
+    version = connection.scalar(sa.text("SELECT version FROM tidemill_catalog"))
+    if not version:
+        raise CatalogError(
+            f"catalog {place} is incomplete",
+            detail="its version is missing",
+            hint="restore it from a copy, or point the warehouse at an empty database",
+        )
+    if version > VERSION:
+        raise CatalogError(
+            f"catalog {place} has version {version}, which is newer than this Tidemill knows",
+            detail=f"this Tidemill reads versions up to {VERSION}",
+            hint="upgrade Tidemill, or open the warehouse with the release that wrote it",
+        )
+    return int(version)
+
+
+def _not_ours(place: str, names: set[str]) -> CatalogError:
+    half_made = any(name.startswith("tidemill_") for name in names)
+    shown = ", ".join(sorted(names)[:3]) + (", …" if len(names) > 3 else "")
+    return CatalogError(
+        f"catalog {place} is incomplete" if half_made else f"{place} is not a Tidemill catalog",
+        detail=f"it holds {shown} and no tidemill_catalog",
+        hint="restore it from a copy, or point the warehouse at an empty database or schema",
+    )
+
+
+def _execute(connection: sa.Connection, *statements: str) -> None:
+    for statement in statements:
+        connection.execute(sa.text(statement))

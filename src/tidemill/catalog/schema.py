@@ -1,0 +1,137 @@
+"""The catalog's tables as the code of today reads and writes them (SQLAlchemy Core).
+
+The tables are *made* by ``migrations``, whose steps are frozen; a test compares the two. Every
+versioned row carries the snapshot that created it and the one that dropped it, so an older
+snapshot is a matter of the WHERE clause ``live_at``, and a reader never waits for a writer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import sqlalchemy as sa
+
+metadata = sa.MetaData()
+
+
+def _lifetime() -> tuple[sa.Column[int], sa.Column[int | None]]:
+    return (
+        sa.Column("created_snapshot", sa.BigInteger, nullable=False),
+        sa.Column("dropped_snapshot", sa.BigInteger),
+    )
+
+
+catalog = sa.Table(
+    "tidemill_catalog",
+    metadata,
+    sa.Column("singleton", sa.Integer, primary_key=True),
+    sa.Column("version", sa.Integer, nullable=False),
+    sa.Column("catalog_id", sa.Text, nullable=False),
+    sa.Column("created_at_us", sa.BigInteger, nullable=False),
+    sa.Column("next_table_id", sa.BigInteger, nullable=False),
+    sa.Column("next_index_id", sa.BigInteger, nullable=False),
+)
+
+snapshots = sa.Table(
+    "tidemill_snapshots",
+    metadata,
+    sa.Column("snapshot_id", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("committed_at_us", sa.BigInteger, nullable=False),
+    sa.Column("session", sa.Text, nullable=False),
+)
+
+tables = sa.Table(
+    "tidemill_tables",
+    metadata,
+    sa.Column("table_id", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("name_hash", sa.Text, nullable=False),
+    sa.Column("kind", sa.Text, nullable=False),
+    sa.Column("time_column", sa.Text),
+    sa.Column("watermark_delay_us", sa.BigInteger),
+    sa.Column("created_at_us", sa.BigInteger, nullable=False),
+    *_lifetime(),
+)
+
+columns = sa.Table(
+    "tidemill_columns",
+    metadata,
+    sa.Column("table_id", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("ordinal", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("type", sa.Text, nullable=False),
+    sa.Column("nullable", sa.Boolean, nullable=False),
+    sa.Column("default_sql", sa.Text),
+    sa.Column("key_ordinal", sa.Integer),
+    *_lifetime(),
+)
+
+constraints = sa.Table(
+    "tidemill_constraints",
+    metadata,
+    sa.Column("table_id", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("ordinal", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("definition", sa.Text, nullable=False),
+    *_lifetime(),
+)
+
+settings = sa.Table(
+    "tidemill_table_settings",
+    metadata,
+    sa.Column("table_id", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("value", sa.Text, nullable=False),
+    sa.Column("created_snapshot", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("dropped_snapshot", sa.BigInteger),
+)
+
+indexes = sa.Table(
+    "tidemill_indexes",
+    metadata,
+    sa.Column("index_id", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("table_id", sa.BigInteger, nullable=False),
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("name_hash", sa.Text, nullable=False),
+    sa.Column("method", sa.Text, nullable=False),
+    sa.Column("is_unique", sa.Boolean, nullable=False),
+    *_lifetime(),
+)
+
+index_columns = sa.Table(
+    "tidemill_index_columns",
+    metadata,
+    sa.Column("index_id", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("ordinal", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("column_name", sa.Text, nullable=False),
+)
+
+meta = sa.Table(
+    "tidemill_meta",
+    metadata,
+    sa.Column("key", sa.Text, primary_key=True),
+    sa.Column("value", sa.Text, nullable=False),
+)
+
+owners = sa.Table(
+    "tidemill_owners",
+    metadata,
+    sa.Column("singleton", sa.Integer, primary_key=True),
+    sa.Column("info", sa.Text, nullable=False),
+)
+
+OF_A_TABLE = (tables, columns, constraints, settings, indexes)
+"""Versioned rows that belong to one table and end with it."""
+
+
+def live_at(table: sa.Table, snapshot_id: int) -> sa.ColumnElement[bool]:
+    """The rows of ``table`` that one snapshot sees."""
+    dropped = table.c.dropped_snapshot
+    return sa.and_(
+        table.c.created_snapshot <= snapshot_id,
+        sa.or_(dropped.is_(None), dropped > snapshot_id),
+    )
+
+
+def name_hash(name: str) -> str:
+    """What is unique among live names: names have no case, and may be too long for an index."""
+    return hashlib.sha256(name.lower().encode()).hexdigest()

@@ -1,0 +1,117 @@
+"""Migrations: what an older Tidemill wrote, today's reads; and the two schemas agree."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from tidemill.catalog import migrations, schema
+from tidemill.catalog.store import Catalog
+from tidemill.catalog.urls import parse_url
+from tidemill.clock import FakeClock
+
+FROM_VERSION_1 = """
+    UPDATE tidemill_catalog SET next_table_id = 8, next_index_id = 4;
+    INSERT INTO tidemill_snapshots VALUES (1, 10, 's'), (2, 20, 's'), (3, 30, 's');
+    INSERT INTO tidemill_tables VALUES
+        (6, 'Old', 'h6', 'reference', NULL, NULL, 10, 1, 2),
+        (7, 'Cars', 'h7', 'streaming', 'ts', 5000000, 20, 2, NULL);
+    INSERT INTO tidemill_columns VALUES
+        (6, 0, 'a', 'INTEGER', TRUE, NULL, NULL, 1, 2),
+        (7, 0, 'ts', 'TIMESTAMP', FALSE, NULL, 1, 2, NULL),
+        (7, 1, 'vid', 'BIGINT', FALSE, '7', 0, 2, NULL);
+    INSERT INTO tidemill_table_settings VALUES
+        (7, 'hot', '1 s', 2, 3), (7, 'hot', '2 s', 3, NULL);
+    INSERT INTO tidemill_indexes VALUES (3, 7, 'by_car', 'h', 'hash', 2, NULL);
+    INSERT INTO tidemill_index_columns VALUES (3, 0, 'vid')
+"""
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'catalog.db'}"
+    return request.getfixturevalue("postgres").new_url()
+
+
+@pytest.fixture
+def engine(url: str) -> Iterator[sa.Engine]:
+    engine = sa.create_engine(parse_url(url))
+    yield engine
+    engine.dispose()
+
+
+def version_1(engine: sa.Engine) -> None:
+    migrations.migrate(engine.begin, "here", 5, migrations.MIGRATIONS[:1])
+    with engine.begin() as connection:
+        for statement in FROM_VERSION_1.split(";"):
+            connection.execute(sa.text(statement))
+
+
+def test_a_catalog_of_version_1_opens_with_its_data(url: str, engine: sa.Engine) -> None:
+    version_1(engine)
+    for _ in range(2):
+        catalog = Catalog.open(url, FakeClock(100))
+        cars = catalog.snapshot().get("cars")
+        assert (cars.table_id, cars.name, cars.primary_key) == (7, "Cars", ("vid", "ts"))
+        assert cars.watermark_delay_us == 5_000_000
+        assert cars.columns[1].default == "7"
+        assert cars.given_settings == {"hot": "2 s"}
+        assert [(i.name, i.columns, i.unique) for i in cars.indexes] == [
+            ("by_car", ("vid",), False)
+        ]
+        assert catalog.snapshot(2).get("cars").given_settings == {"hot": "1 s"}
+        assert set(catalog.snapshot(1).tables) == {"old"}
+        assert catalog.snapshot_at(5).snapshot_id == 0
+        assert catalog.get_meta("k") is None
+        catalog.close()
+    catalog = Catalog.open(url, FakeClock(100))
+    catalog.set_meta("k", "v")
+    assert catalog.create_index(7, ["vid"], unique=True).index_id == 4
+    catalog.close()
+    with engine.begin() as connection:
+        assert connection.scalar(sa.select(schema.catalog.c.version)) == migrations.VERSION
+
+
+def test_a_step_that_fails_leaves_the_version_before(url: str, engine: sa.Engine) -> None:
+    version_1(engine)
+
+    def broken(connection: sa.Connection, now_us: int) -> None:
+        connection.execute(sa.text("CREATE TABLE tidemill_half (a INTEGER)"))
+        raise RuntimeError("power cut")
+
+    with pytest.raises(RuntimeError):
+        migrations.migrate(_writer(engine), "here", 5, (migrations.base, broken))
+    assert "tidemill_half" not in sa.inspect(engine).get_table_names()
+    catalog = Catalog.open(url, FakeClock(100))
+    assert "cars" in catalog.snapshot().tables
+    catalog.close()
+
+
+def test_the_steps_make_what_the_code_reads(url: str, engine: sa.Engine) -> None:
+    Catalog.open(url, FakeClock(0)).close()
+    inspector = sa.inspect(engine)
+    assert set(inspector.get_table_names()) == set(schema.metadata.tables)
+    for name, table in schema.metadata.tables.items():
+        made = {column["name"]: column for column in inspector.get_columns(name)}
+        assert set(made) == {column.name for column in table.columns}
+        for column in table.columns:
+            kind = column.type.compile(engine.dialect)
+            assert made[column.name]["type"].compile(engine.dialect) == kind, (name, column.name)
+            assert made[column.name]["nullable"] is column.nullable, (name, column.name)
+        key = inspector.get_pk_constraint(name)["constrained_columns"]
+        assert key == [column.name for column in table.primary_key]
+
+
+def _writer(engine: sa.Engine):
+    """Transactions that hold DDL on SQLite, too, as the catalog's own do."""
+    if engine.dialect.name == "sqlite":
+        from tidemill.catalog.connections import _begin_sqlite, _prepare_sqlite
+
+        engine.dispose()
+        sa.event.listen(engine, "connect", _prepare_sqlite)
+        sa.event.listen(engine, "begin", _begin_sqlite)
+    return engine.begin
