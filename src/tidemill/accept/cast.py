@@ -2,8 +2,8 @@
 
 A value is taken when the column can hold exactly it: 7 fits DECIMAL, '7' fits BIGINT, 1.0 fits
 BIGINT, 1.5 does not, 300 does not fit TINYINT. The test is the way back: what was cast is cast back
-and must be equal. One exception, because Python has no other number: a DOUBLE may be rounded to
-the nearest REAL.
+and must be equal. The exception is what everybody means by a floating point column: a DOUBLE may
+be rounded to the nearest REAL, a DECIMAL to the nearest DOUBLE or REAL.
 
 ``cast_column`` casts whole columns; only when that fails, the bad rows are found by halving, so
 good data pays nothing for the possibility of bad data.
@@ -11,6 +11,7 @@ good data pays nothing for the possibility of bad data.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import duckdb
@@ -43,8 +44,9 @@ class CastResult:
 class Caster:
     """Casts columns; keeps a DuckDB connection for the casts that Arrow does not have."""
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
-        self._connection = connection
+    def __init__(self, connect: Callable[[], duckdb.DuckDBPyConnection]) -> None:
+        """``connect`` answers a connection of the calling thread."""
+        self._connect = connect
 
     def cast_column(self, array: pa.Array, column: Column) -> CastResult:
         failures: dict[int, str] = {}
@@ -82,7 +84,8 @@ class Caster:
         if pa.types.is_interval(target) or pa.types.is_nested(target):
             return self._cast_by_arrow_or_duckdb(array, column)
         cast = array.cast(target, safe=True)
-        _check_way_back(array, cast)
+        if not (pa.types.is_decimal(source) and pa.types.is_floating(target)):
+            _check_way_back(array, cast)
         return cast
 
     def _cast_text(self, array: pa.Array, column: Column) -> pa.Array:
@@ -103,12 +106,13 @@ class Caster:
         """For JSON, UUID, HUGEINT, INTERVAL, and texts that Arrow cannot read."""
         given = pa.table({"v": array})  # noqa: F841  (DuckDB finds it by name)
         name = column.type.name
-        table = self._connection.sql(f"SELECT CAST(v AS {name}) AS v FROM given").to_arrow_table()
+        connection = self._connect()
+        table = connection.sql(f"SELECT CAST(v AS {name}) AS v FROM given").to_arrow_table()
         cast = table.column(0).combine_chunks()
         if not cast.type.equals(column.type.arrow):
             cast = _relabel(cast, column.type.arrow)
         if pa.types.is_floating(array.type) or pa.types.is_decimal(array.type):
-            back = self._connection.sql(
+            back = connection.sql(
                 f"SELECT count(*) FROM given WHERE v IS DISTINCT FROM CAST(v AS {name})"
             )
             if back.fetchall()[0][0]:
@@ -118,6 +122,8 @@ class Caster:
 
 def _relabel(array: pa.Array, target: pa.DataType) -> pa.Array:
     """The same values under our Arrow type, where DuckDB names it a little differently."""
+    if pa.types.is_boolean(target) and isinstance(array, pa.ExtensionArray):
+        return array.storage.cast(target)  # DuckDB writes booleans as bytes
     if isinstance(target, pa.BaseExtensionType):
         stored = array.storage if isinstance(array, pa.ExtensionArray) else array
         return pa.ExtensionArray.from_storage(target, stored.cast(target.storage_type))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Mapping
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -94,7 +95,7 @@ def _value_converter(kind: pa.DataType) -> _Convert | None:
         bits = kind.bit_width if low == 0 else kind.bit_width - 1
         return _integer(low, (1 << bits) - 1)
     if pa.types.is_float64(kind):
-        return _exactly(float)
+        return _double
     if pa.types.is_boolean(kind):
         return _exactly(bool)
     if pa.types.is_string(kind):
@@ -113,6 +114,14 @@ def _integer(low: int, high: int) -> _Convert:
         raise _Unsure
 
     return convert
+
+
+def _double(value: Any) -> Any:
+    if type(value) is float:
+        return value
+    if type(value) is Decimal and value.is_finite():
+        return float(value)
+    raise _Unsure
 
 
 def _exactly(kind: type) -> _Convert:

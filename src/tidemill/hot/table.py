@@ -260,6 +260,12 @@ class HotTable:
             self._freed.notify_all()
         return dropped
 
+    def flush(self) -> None:
+        """Force the log (durability = 'batch')."""
+        log = self._log
+        if log is not None:
+            log.flush()
+
     def close(self) -> None:
         """Accept nothing more; what was acknowledged is in the log."""
         with self._write_lock:

@@ -1,0 +1,61 @@
+"""Text in, typed statements out; trees in, plainer trees out. The first room a query passes.
+
+- ``parse``, ``parse_one``: statements as frozen data (``statements``) from a text.
+- ``rewrite``, ``rewrite_deferred``: TUMBLE, HOP, SESSION and RECENT as plain subqueries.
+- ``find_scans``: which streaming tables a query reads, and what it surely asks of each.
+- ``constant``, ``comparable``: the Python value of a constant, when it is certain.
+- ``check_params``, ``bind_rows``, ``to_duckdb``: parameters and their values.
+
+No other room is imported here; what the catalog knows comes in as a function (``Tables``).
+"""
+
+from tidemill.sql.calls import SEQ, StreamTable, Tables
+from tidemill.sql.fold import NOT_CONSTANT, NotConstant, comparable, constant
+from tidemill.sql.inserts import DEFAULT, Default
+from tidemill.sql.names import position_of, table_name_of, table_node
+from tidemill.sql.params import (
+    Param,
+    Params,
+    bind,
+    bind_rows,
+    check_params,
+    placeholder_value,
+    placeholders,
+    to_duckdb,
+)
+from tidemill.sql.parser import parse, parse_one
+from tidemill.sql.predicates import Conjunct, ScanRequest, find_scans
+from tidemill.sql.windows import Bound, NowBounds, Rewritten, rewrite, rewrite_deferred
+
+__all__ = [
+    "DEFAULT",
+    "NOT_CONSTANT",
+    "SEQ",
+    "Bound",
+    "Conjunct",
+    "Default",
+    "NotConstant",
+    "NowBounds",
+    "Param",
+    "Params",
+    "Rewritten",
+    "ScanRequest",
+    "StreamTable",
+    "Tables",
+    "bind",
+    "bind_rows",
+    "check_params",
+    "comparable",
+    "constant",
+    "find_scans",
+    "parse",
+    "parse_one",
+    "placeholder_value",
+    "placeholders",
+    "position_of",
+    "rewrite",
+    "rewrite_deferred",
+    "table_name_of",
+    "table_node",
+    "to_duckdb",
+]

@@ -108,13 +108,17 @@ class Describe(Statement):
 class Insert(Statement):
     """``rows`` is set when every value is a plain literal or a parameter-free constant that the
     parser could read itself (the fast path); otherwise ``query`` is the VALUES or SELECT body.
-    ``tail`` is anything after the body (ON CONFLICT, RETURNING), for reference tables only."""
+    ``tail`` is anything after the body (ON CONFLICT, RETURNING), for reference tables only.
+    ``template`` is set beside ``query`` when every value is a literal or a parameter: rows with
+    ``params.Param`` in them, for ``params.bind_rows``. DEFAULT VALUES is one row of no columns."""
 
     table: str
     columns: tuple[str, ...] | None
     rows: tuple[tuple[object, ...], ...] | None
     query: exp.Expression | None
     tail: str = ""
+    by_name: bool = False
+    template: tuple[tuple[object, ...], ...] | None = None
 
 
 @dataclass(frozen=True)

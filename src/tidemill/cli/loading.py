@@ -1,0 +1,187 @@
+"""Loading a file into a table, in batches that are stored once however often it is tried.
+
+1. A file is known by its name, its size and its ends, not by where it lies; a batch is known by
+   the number of its first row. The table acknowledges a batch that it has already and does not
+   store it again, so a load that broke off can simply be repeated.
+2. The file is read strictly, at full speed. Where it breaks off and the table diverts bad rows,
+   it is read again as text from the row where it stopped: what came before was right.
+3. Bad rows are the table's business: it refuses the batch, or sets them aside with a reason.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from tidemill.accept.files import read_file
+from tidemill.accept.found import Found
+from tidemill.catalog.model import STREAMING, Table
+from tidemill.cli.session import Database
+from tidemill.errors import FileFormatError, UnknownNameError, did_you_mean
+from tidemill.types import Column, SqlType
+
+FINGERPRINT_BYTES = 1 << 20
+SUFFIXES = {
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".json": "json",
+    ".ndjson": "ndjson",
+    ".jsonl": "ndjson",
+    ".parquet": "parquet",
+}
+FORMATS = ("csv", "json", "ndjson", "parquet")
+_COMPRESSED = (".gz", ".bz2", ".zst", ".lz4")
+
+
+@dataclass
+class Summary:
+    """What became of the rows of one or more files."""
+
+    rows_in: int = 0
+    stored: int = 0
+    late: int = 0
+    rejected: int = 0
+    repeated: int = 0
+
+    def add(self, result: Any) -> None:
+        self.rows_in += result.rows_in
+        if result.is_repeat:
+            self.repeated += result.rows_in
+            return
+        self.stored += result.stored
+        self.late += result.late
+        self.rejected += result.rejected
+
+
+@dataclass
+class Loader:
+    """Loads files into one table. ``told`` is called with the bytes read of the file in hand."""
+
+    database: Database
+    table: Table
+    batch_rows: int
+    told: Callable[[int], None] = lambda _: None
+    summary: Summary = field(default_factory=Summary)
+
+    def load(self, path: Path, form: str, source: str) -> None:
+        """Loads a file."""
+        done = 0
+        try:
+            done = self._append_all(read_file(path, form, self.table), source, done)
+        except _BrokenOff as broken:
+            if self.table.settings["rejected"] != "divert":
+                raise broken.error from broken.error.__cause__
+            again = read_file(path, form, self.table, as_text=True)
+            self._append_all(again, source, broken.rows)
+
+    def _append_all(self, founds: Iterator[Found], source: str, skip: int) -> int:
+        """Appends batches, leaving out the first ``skip`` rows; how many rows there were."""
+        at = 0
+        while True:
+            try:
+                found = next(founds, None)
+            except FileFormatError as error:
+                raise _BrokenOff(max(at, skip), error) from error
+            if found is None:
+                return at
+            rows, first = found.rows, at
+            at += rows.num_rows + len(found.rejects)
+            if at > skip:
+                fresh = rows.slice(max(0, skip - first))
+                self._append(fresh, found.rejects, source, max(first, skip))
+            self.told(found.bytes_read)
+
+    def _append(
+        self, rows: pa.Table, rejects: list[tuple[str, str]], source: str, offset: int
+    ) -> None:
+        for start in range(0, max(rows.num_rows, 1), self.batch_rows):
+            part = rows.slice(start, self.batch_rows)
+            last = start + self.batch_rows >= rows.num_rows
+            extra = {"rejects": rejects} if last and rejects else {}
+            result = self.database.append(
+                self.table.name, part, source=source, offset=offset + start, **extra
+            )
+            self.summary.add(result)
+
+
+class _BrokenOff(Exception):
+    """The file could be read up to a row and no further."""
+
+    def __init__(self, rows: int, error: FileFormatError) -> None:
+        super().__init__(rows)
+        self.rows = rows
+        self.error = error
+
+
+def format_of(path: Path, given: str | None = None) -> str:
+    """The format that was given, or that the file's name tells."""
+    if given:
+        return given
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    if suffixes and suffixes[-1] in _COMPRESSED:
+        suffixes.pop()
+    form = SUFFIXES.get(suffixes[-1] if suffixes else "")
+    if form is None:
+        raise FileFormatError(
+            f'the format of "{path}" cannot be told from its name',
+            hint=f"say it with --format: {', '.join(FORMATS)}",
+        )
+    return form
+
+
+def source_of(path: Path) -> str:
+    """A name for the file's content: another file of the same name is another source."""
+    try:
+        size = path.stat().st_size
+        with path.open("rb") as file:
+            digest = hashlib.blake2b(file.read(FINGERPRINT_BYTES), digest_size=8)
+            if size > FINGERPRINT_BYTES:
+                file.seek(max(size - FINGERPRINT_BYTES, FINGERPRINT_BYTES), os.SEEK_SET)
+                digest.update(file.read())
+    except OSError as error:
+        raise FileFormatError(f'file "{path}" cannot be read', detail=error.strerror) from error
+    return f"file:{path.name}:{size}:{digest.hexdigest()}"
+
+
+def find_table(database: Database, name: str) -> Table:
+    """A table's columns and settings, through the system tables: the owner may be elsewhere."""
+    known = database.sql("SELECT table_name, kind FROM tidemill.tables").fetchall()
+    found = next((row for row in known if row[0].lower() == name.lower()), None)
+    if found is None:
+        raise UnknownNameError(
+            f'table "{name}" does not exist',
+            hint=did_you_mean(name, [row[0] for row in known])
+            or "--create makes one from the first file",
+        )
+    exact, kind = found
+    if kind != STREAMING:
+        raise UnknownNameError(
+            f'"{exact}" is a {kind} table, and files are loaded into streaming tables',
+            hint="COPY loads a file into a reference table",
+        )
+    columns = database.sql(
+        'SELECT column_name, type, nullable, "default", is_key, is_time '
+        "FROM tidemill.columns WHERE table_name = ? ORDER BY position",
+        [exact],
+    ).fetchall()
+    settings = database.sql(
+        "SELECT name, value FROM tidemill.settings WHERE table_name = ? AND is_given", [exact]
+    ).fetchall()
+    return Table(
+        table_id=0,
+        name=exact,
+        kind=kind,
+        columns=tuple(Column(c[0], SqlType.parse(c[1]), c[2], c[3]) for c in columns),
+        primary_key=tuple(c[0] for c in columns if c[4]),
+        time_column=next((c[0] for c in columns if c[5]), None),
+        watermark_delay_us=None,
+        given_settings=dict(settings),
+        indexes=(),
+        created_at_us=0,
+    )

@@ -1,0 +1,127 @@
+"""``tidemill status``: what a warehouse holds, how rows arrive, and who owns it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from tidemill.cli.session import Session, add_warehouse_option, open_session
+
+WIDTH_WITHOUT_TERMINAL = 160
+
+OVERVIEW = """\
+SELECT t.table_name, t.kind, t.rows, t.bytes, i.rows_in, i.stored, i.late, i.rejected,
+       i.watermark, epoch(i.lag) AS lag_s, i.memory_limit_bytes, i.log_bytes, i.accepts_rows
+FROM tidemill.tables t LEFT JOIN tidemill.ingest i ON i.table_name = t.table_name
+ORDER BY t.table_name"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    add_warehouse_option(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    console = Console(highlight=False)
+    if not sys.stdout.isatty():
+        console = Console(highlight=False, width=WIDTH_WITHOUT_TERMINAL)
+    with open_session(options.warehouse, create=False) as session:
+        print_status(session, console)
+    return 0
+
+
+def print_status(session: Session, console: Console) -> None:
+    """Writes the overview of an open warehouse."""
+    result = session.database.sql(OVERVIEW)
+    rows = [dict(zip(result.columns, row, strict=True)) for row in result.fetchall()]
+    console.print(f"[bold]warehouse[/] {session.path}")
+    console.print(f"[bold]owner[/]     {describe_owner(session)}")
+    logged = sum(row["log_bytes"] or 0 for row in rows)
+    console.print(f"[bold]log[/]       {format_bytes(logged)}")
+    if not rows:
+        console.print('no tables; "CREATE STREAMING TABLE …" in tidemill sql makes one')
+        return
+    console.print(build_table(rows))
+    for row in rows:
+        if row["accepts_rows"] is False:
+            console.print(f"[red]{row['table_name']} accepts no rows: its log failed[/]")
+
+
+def build_table(rows: list[dict[str, Any]]) -> Table:
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column("table", overflow="fold")
+    table.add_column("kind")
+    for name in ("rows", "memory", "rows in", "stored", "late", "rejected"):
+        table.add_column(name, justify="right")
+    table.add_column("watermark")
+    table.add_column("lag", justify="right")
+    for row in rows:
+        table.add_row(
+            Text(row["table_name"], "bold"),
+            row["kind"],
+            _count(row["rows"]),
+            _memory(row),
+            _count(row["rows_in"]),
+            _count(row["stored"]),
+            _count(row["late"], "yellow"),
+            _count(row["rejected"], "red"),
+            "" if row["watermark"] is None else f"{row['watermark']:%Y-%m-%d %H:%M:%S}",
+            format_lag(row["lag_s"]),
+        )
+    return table
+
+
+def describe_owner(session: Session) -> str:
+    """Who has the warehouse open."""
+    owner = session.owner
+    if owner is None:
+        return "nobody else"
+    return (
+        f"process {owner.get('pid')} of {owner.get('user')} since {owner.get('started_at')}: "
+        f"{owner.get('command')}"
+    )
+
+
+def format_bytes(count: int) -> str:
+    """A size as people say it.
+
+    >>> format_bytes(0), format_bytes(1_500), format_bytes(2_340_000_000)
+    ('0 B', '1.5 kB', '2.3 GB')
+    """
+    size = float(count)
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1_000:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1_000
+    return f"{size:.1f} TB"
+
+
+def format_lag(seconds: float | None) -> str:
+    """A lag in the unit that fits; a world ahead of the clock has a negative one.
+
+    >>> format_lag(90), format_lag(-5), format_lag(None)
+    ('1.5 min', '-5.0 s', '')
+    """
+    if seconds is None:
+        return ""
+    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if abs(seconds) >= length:
+            return f"{seconds / length:.1f} {unit}"
+    return f"{seconds:.1f} s"
+
+
+def _count(number: int | None, style: str = "") -> Text:
+    return Text("" if number is None else f"{number:,}", style if number else "")
+
+
+def _memory(row: dict[str, Any]) -> str:
+    if row["bytes"] is None:
+        return ""
+    limit = row["memory_limit_bytes"]
+    share = f" ({100 * row['bytes'] / limit:.0f}%)" if limit else ""
+    return format_bytes(row["bytes"]) + share

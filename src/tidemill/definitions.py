@@ -1,0 +1,291 @@
+"""Definitions: CREATE, DROP and ALTER, each one transaction of the catalog.
+
+A new table's storage is prepared inside the transaction and an old one's removed after it, so a
+crash leaves at most something to sweep up at the next start.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from tidemill.catalog.model import REFERENCE, STREAMING, NewTable, Table
+from tidemill.catalog.store import Catalog
+from tidemill.config import TABLE_SETTINGS
+from tidemill.errors import (
+    DefinitionError,
+    DuplicateNameError,
+    SettingError,
+    TidemillError,
+    UnknownNameError,
+    UnsupportedError,
+    did_you_mean,
+)
+from tidemill.federation.references import References, physical_name
+from tidemill.hot.keys import is_indexable
+from tidemill.hot.tier import HotTier
+from tidemill.result import Result, done
+from tidemill.sql import statements as st
+from tidemill.sql.params import Params
+from tidemill.types import Column, SqlType, quote
+
+RunQuery = Callable[[st.Query, Params], Result]
+
+
+class Definitions:
+    def __init__(
+        self, catalog: Catalog, tier: HotTier, references: References, query: RunQuery
+    ) -> None:
+        self._catalog = catalog
+        self._tier = tier
+        self._references = references
+        self._query = query
+        self._turn = threading.RLock()
+
+    def run(self, statement: st.Statement, params: Params) -> Result:
+        with self._turn:
+            match statement:
+                case st.CreateStreamingTable():
+                    return self._create_streaming(statement)
+                case st.CreateTable():
+                    return self._create_reference(statement, params)
+                case st.DropTable():
+                    return self._drop(statement)
+                case st.CreateIndex():
+                    return self._create_index(statement)
+                case st.DropIndex():
+                    return self._drop_index(statement)
+                case st.AlterTableSet():
+                    return self._alter(statement)
+        raise UnsupportedError("this statement is not supported", position=statement.position)
+
+    # -- tables
+
+    def _create_streaming(self, statement: st.CreateStreamingTable) -> Result:
+        tag = "CREATE STREAMING TABLE"
+        if self._exists(statement.name, statement.if_not_exists, statement.or_replace, statement):
+            return done(tag)
+        new = NewTable(
+            statement.name,
+            STREAMING,
+            statement.columns,
+            statement.primary_key,
+            statement.time_column,
+            statement.watermark.delay_us if statement.watermark else None,
+            statement.settings,
+        )
+        for name in statement.primary_key:
+            column = next(c for c in statement.columns if c.name == name)
+            if not is_indexable(column.type.arrow):
+                raise DefinitionError(
+                    f'column "{name}" of type {column.type} cannot be part of a primary key',
+                    hint="use numbers, texts, dates, times or UUIDs",
+                    position=statement.position,
+                )
+        self._check_defaults(statement.columns, statement)
+        self._create(new, statement.or_replace, self._tier.create)
+        return done(tag)
+
+    def _create_reference(self, statement: st.CreateTable, params: Params) -> Result:
+        tag = "CREATE TABLE"
+        if self._exists(statement.name, statement.if_not_exists, statement.or_replace, statement):
+            return done(tag)
+        columns, rows = statement.columns, None
+        if statement.query is not None:
+            query = st.Query(statement.query, text=statement.text, position=statement.position)
+            answer = self._query(query, params)
+            columns = _columns_of(answer, statement)
+            rows = answer.table
+        self._check_defaults(columns, statement)
+        new = NewTable(
+            statement.name,
+            REFERENCE,
+            columns,
+            statement.primary_key,
+            constraints=statement.constraints,
+        )
+
+        def prepare(table: Table) -> None:
+            self._references.create(table)
+            if rows is not None:
+                target = f"reference.{physical_name(table.table_id)}"
+                self._references.write(f"INSERT INTO {target} FROM tm_rows", {}, {"tm_rows": rows})
+
+        self._create(new, statement.or_replace, prepare)
+        return done(tag if rows is None else f"{tag} {rows.num_rows}")
+
+    def _create(self, new: NewTable, or_replace: bool, prepare: Callable[[Table], None]) -> None:
+        old = self._catalog.snapshot().find(new.name)
+        made: Table | None = None
+        try:
+            with self._catalog.transaction() as change:
+                made = change.replace_table(new) if or_replace else change.create_table(new)
+                prepare(made)
+        except BaseException:
+            if made is not None:
+                self._remove(made)
+            raise
+        if old is not None:
+            self._remove(old)
+
+    def _exists(
+        self, name: str, if_not_exists: bool, or_replace: bool, statement: st.Statement
+    ) -> bool:
+        if self._catalog.snapshot().find(name) is None or or_replace:
+            return False
+        if if_not_exists:
+            return True
+        raise DuplicateNameError(
+            f'table "{name}" already exists',
+            hint="use CREATE OR REPLACE, or IF NOT EXISTS",
+            position=statement.position,
+        )
+
+    def _check_defaults(self, columns: tuple[Column, ...], statement: st.Statement) -> None:
+        """A default that cannot be evaluated is found now and not with the first row."""
+        for column in columns:
+            if column.default is None:
+                continue
+            try:
+                self._references.write(f"SELECT CAST(({column.default}) AS {column.type})")
+            except TidemillError as error:
+                raise DefinitionError(
+                    f'the DEFAULT of column "{column.name}" cannot be evaluated',
+                    detail=error.message,
+                    hint=f"{column.default} must give a {column.type} without reading any table",
+                    position=statement.position,
+                ) from error
+
+    def _drop(self, statement: st.DropTable) -> Result:
+        table = self._catalog.snapshot().find(statement.name)
+        if table is None and statement.if_exists:
+            return done("DROP TABLE")
+        table = self._catalog.snapshot().get(statement.name, statement.position)
+        self._catalog.drop_table(table.table_id)
+        self._remove(table)
+        return done("DROP TABLE")
+
+    def _remove(self, table: Table) -> None:
+        if table.is_streaming:
+            self._tier.drop(table.table_id)
+        else:
+            self._references.drop(table.table_id)
+
+    # -- indices and settings
+
+    def _create_index(self, statement: st.CreateIndex) -> Result:
+        snapshot = self._catalog.snapshot()
+        if statement.name is not None and snapshot.find_index(statement.name) is not None:
+            if statement.if_not_exists:
+                return done("CREATE INDEX")
+            raise DuplicateNameError(
+                f'index "{statement.name}" already exists', position=statement.position
+            )
+        table = snapshot.get(statement.table, statement.position)
+        if not table.is_streaming:
+            return self._create_reference_index(statement, table)
+        if statement.unique:
+            raise UnsupportedError(
+                "a streaming table has no unique indices",
+                hint="declare a PRIMARY KEY that includes the time column",
+                position=statement.position,
+            )
+        columns = []
+        for name in statement.columns:
+            column = table.column(name)
+            if column is None:
+                raise UnknownNameError(
+                    f'table "{table.name}" has no column "{name}"',
+                    hint=did_you_mean(name, [c.name for c in table.columns]),
+                    position=statement.position,
+                )
+            if not is_indexable(column.type.arrow):
+                raise UnsupportedError(
+                    f'column "{column.name}" of type {column.type} cannot be indexed',
+                    hint="numbers, texts, dates, times and UUIDs can",
+                    position=statement.position,
+                )
+            columns.append(column.name)
+        self._catalog.create_index(
+            table.table_id, columns, name=statement.name, method=statement.method
+        )
+        self._follow(table.table_id)
+        return done("CREATE INDEX")
+
+    def _create_reference_index(self, statement: st.CreateIndex, table: Table) -> Result:
+        """Reference tables keep DuckDB's own indices."""
+        with self._catalog.transaction() as change:
+            index = change.create_index(
+                table.table_id,
+                statement.columns,
+                name=statement.name,
+                method=statement.method,
+                unique=statement.unique,
+            )
+            unique = "UNIQUE " if statement.unique else ""
+            columns = ", ".join(quote(name) for name in index.columns)
+            target = f"reference.{physical_name(table.table_id)}"
+            self._references.write(
+                f"CREATE {unique}INDEX i{index.index_id} ON {target} ({columns})"
+            )
+        return done("CREATE INDEX")
+
+    def _drop_index(self, statement: st.DropIndex) -> Result:
+        snapshot = self._catalog.snapshot()
+        index = snapshot.find_index(statement.name)
+        if index is None:
+            if statement.if_exists:
+                return done("DROP INDEX")
+            known = [i.name for table in snapshot.tables.values() for i in table.indexes]
+            raise UnknownNameError(
+                f'index "{statement.name}" does not exist',
+                hint=did_you_mean(statement.name, known) or "SHOW INDEXES lists the indices",
+                position=statement.position,
+            )
+        table = snapshot.table(index.table_id)
+        self._catalog.drop_index(index.index_id)
+        if table is not None and not table.is_streaming:
+            self._references.write(f"DROP INDEX IF EXISTS reference.i{index.index_id}")
+        self._follow(index.table_id)
+        return done("DROP INDEX")
+
+    def _alter(self, statement: st.AlterTableSet) -> Result:
+        table = self._catalog.snapshot().get(statement.table, statement.position)
+        if not table.is_streaming:
+            raise UnsupportedError(
+                f'reference table "{table.name}" has no settings', position=statement.position
+            )
+        for name in statement.settings:
+            if not TABLE_SETTINGS[name].alterable:
+                raise SettingError(
+                    f'setting "{name}" cannot be changed after the table was created',
+                    position=statement.position,
+                )
+        if "on_conflict" in statement.settings and not table.primary_key:
+            raise SettingError(
+                f'table "{table.name}" has no primary key, so on_conflict means nothing',
+                position=statement.position,
+            )
+        self._catalog.alter_settings(table.table_id, statement.settings)
+        self._follow(table.table_id)
+        return done("ALTER TABLE")
+
+    def _follow(self, table_id: int) -> None:
+        """Let the hot tier see the table as the catalog has it now."""
+        table = self._catalog.snapshot().table(table_id)
+        hot = self._tier.tables.get(table_id)
+        if table is not None and hot is not None:
+            hot.set_table(table)
+
+
+def _columns_of(answer: Result, statement: st.Statement) -> tuple[Column, ...]:
+    names = [name.lower() for name in answer.columns]
+    if len(set(names)) < len(names):
+        raise DefinitionError(
+            "the query gives two columns the same name",
+            hint="name each column with AS",
+            position=statement.position,
+        )
+    kinds = ["INTEGER" if kind == '"NULL"' else kind for kind in answer.types]
+    pairs = zip(answer.columns, kinds, strict=True)
+    return tuple(Column(name, SqlType.parse(kind)) for name, kind in pairs)

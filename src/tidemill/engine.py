@@ -1,0 +1,265 @@
+"""The engine: builds the rooms, wires them, and carries out statements.
+
+``open`` takes a warehouse folder into possession; ``Database.sql`` parses a text and gives each
+statement to the method that carries it out; ``Database.append`` is the short way for rows.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from sqlglot import exp
+
+from tidemill.catalog.owner import Owner
+from tidemill.catalog.store import Catalog
+from tidemill.catalog.urls import sqlite_url
+from tidemill.clock import Clock, WallClock
+from tidemill.config import DATABASE_SETTINGS, Settings
+from tidemill.definitions import Definitions
+from tidemill.errors import ClosedError, TidemillError, UnsupportedError
+from tidemill.federation.duck import Duck
+from tidemill.federation.explain import explain_lines
+from tidemill.federation.planner import Plan, make_plan
+from tidemill.federation.references import References
+from tidemill.federation.runner import Runner
+from tidemill.federation.system import SystemTables
+from tidemill.hot.intake import AppendResult
+from tidemill.hot.log import Files, SystemFiles
+from tidemill.hot.recovery import Recovered
+from tidemill.hot.tier import HotTier
+from tidemill.result import Result, done, lines_result
+from tidemill.sql import statements as st
+from tidemill.sql.locate import locate
+from tidemill.sql.params import Params
+from tidemill.sql.parser import parse
+from tidemill.writing import Writer
+
+TEXT_CACHED_BYTES_MAX = 10_000
+_log = logging.getLogger("tidemill")
+
+
+def open(path: str | Path, **settings: object) -> Database:
+    """Open a warehouse folder, making it if it is new. One process owns it until ``close``."""
+    return Database(Path(path), Settings(DATABASE_SETTINGS, settings))
+
+
+class Database:
+    """A warehouse. Safe to use from many threads; also a context manager."""
+
+    def __init__(
+        self,
+        path: Path,
+        settings: Settings,
+        clock: Clock | None = None,
+        files: Files | None = None,
+    ) -> None:
+        began = time.perf_counter()
+        self.path = path
+        self.settings = settings
+        self._clock = clock or WallClock()
+        self._closing: list[Callable[[], None]] = []
+        self._is_closed = False
+        self._close_lock = threading.Lock()
+        try:
+            self._build(files or SystemFiles())
+        except BaseException:
+            self.close()
+            raise
+        rows = sum(found.rows for found in self.recovered)
+        _log.info("opened %s: %d rows, %.2f s", path, rows, time.perf_counter() - began)
+
+    def _build(self, files: Files) -> None:
+        settings = self.settings
+        _make_folder(self.path)
+        self.owner = Owner.acquire(self.path, self._clock)
+        self._closing.append(self.owner.release)
+        url = settings["catalog"]
+        url = sqlite_url(self.path / "catalog.sqlite") if url == "sqlite" else url
+        self.catalog = Catalog.open(url, self._clock)
+        self._closing.append(self.catalog.close)
+        duck = Duck(self.path / "reference.duckdb", settings["threads"], settings["query_memory"])
+        self._closing.append(duck.close)
+        references = References(duck)
+        tier = HotTier(
+            self.path / "log",
+            self._clock,
+            files,
+            settings["backpressure_wait"],
+            settings["segment_size"],
+            settings["batch_interval"],
+        )
+        self._closing.append(tier.close)
+        tables = self.catalog.snapshot().tables.values()
+        references.clean(table for table in tables if not table.is_streaming)
+        self.recovered: list[Recovered] = tier.open(t for t in tables if t.is_streaming)
+        system = SystemTables(self.catalog.snapshot, tier.tables, references.row_count, settings)
+        self._hot = tier.tables
+        self._runner = Runner(duck, tier.tables, system, self._clock)
+        self._definitions = Definitions(self.catalog, tier, references, self.query)
+        self._writer = Writer(self.catalog, tier.tables, references, duck, self._runner, self.query)
+        self._plan_for = lru_cache(maxsize=512)(self._make_plan)
+
+    # -- the public face
+
+    def sql(self, text: str, params: Params = None) -> Result:
+        """Run the statements of a text; answers the result of the last one."""
+        self._require_open()
+        began = time.perf_counter()
+        statements = _parse_cached(text) if len(text) <= TEXT_CACHED_BYTES_MAX else parse(text)
+        result = done("")
+        for statement in statements:
+            try:
+                result = self._run(statement, params)
+            except TidemillError as error:
+                error.position = error.position or locate(error.message, statement)
+                raise
+        return Result(result.table, result.types, result.message, time.perf_counter() - began)
+
+    def append(
+        self, table: str, rows: Any, *, source: str | None = None, offset: int | None = None
+    ) -> AppendResult:
+        """Append Arrow, pandas or Polars data, dicts or tuples. Returns once they are stored.
+
+        With ``source`` and ``offset`` the append is idempotent: the same pair is stored once."""
+        self._require_open()
+        return self._writer.append(table, rows, source, offset)
+
+    def close(self) -> None:
+        """Give the warehouse back. What was acknowledged is on disk; closing twice is no error."""
+        with self._close_lock:
+            self._is_closed = True
+            while self._closing:
+                try:
+                    self._closing.pop()()
+                except TidemillError as error:
+                    _log.warning("while closing: %s", error)
+
+    def __enter__(self) -> Database:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # -- statements
+
+    def _run(self, statement: st.Statement, params: Params) -> Result:
+        match statement:
+            case st.Query():
+                return self.query(statement, params)
+            case st.Insert():
+                return self._writer.insert(statement, params)
+            case st.Change():
+                return self._writer.change(statement, params)
+            case st.CopyFrom():
+                return self._writer.copy_from(statement)
+            case st.CopyTo():
+                return self._copy_to(statement, params)
+            case st.Explain():
+                return self._explain(statement, params)
+            case st.ShowTables():
+                return self._query_text(
+                    "SELECT table_name, kind, rows, bytes FROM tidemill.tables ORDER BY table_name"
+                )
+            case st.ShowIndexes():
+                return self._show_indexes(statement)
+            case st.Describe():
+                return self._describe(statement)
+            case _:
+                return self._definitions.run(statement, params)
+
+    def query(self, query: st.Query, params: Params = None) -> Result:
+        """Plan (or find the plan again) and run a query."""
+        plan = self._plan(query, params)
+        table, types = self._runner.run(plan, params)
+        return Result(table, types, f"SELECT {table.num_rows}")
+
+    def _plan(self, query: st.Query, params: Params) -> Plan:
+        if params and _has_window_parameter(query):
+            return make_plan(query.body, self.catalog.snapshot(), params)
+        return self._plan_for(query, self.catalog.snapshot().snapshot_id)
+
+    def _make_plan(self, query: st.Query, snapshot_id: int) -> Plan:
+        return make_plan(query.body, self.catalog.snapshot(snapshot_id))
+
+    def _query_text(self, text: str, params: Params = None) -> Result:
+        statement = _parse_cached(text)[0]
+        assert isinstance(statement, st.Query)
+        return self.query(statement, params)
+
+    def _show_indexes(self, statement: st.ShowIndexes) -> Result:
+        if statement.table is not None:
+            table = self.catalog.snapshot().get(statement.table, statement.position)
+            return self._query_text(
+                "SELECT * FROM tidemill.indexes WHERE table_name = $1 ORDER BY index_name",
+                [table.name],
+            )
+        return self._query_text("SELECT * FROM tidemill.indexes ORDER BY table_name, index_name")
+
+    def _describe(self, statement: st.Describe) -> Result:
+        table = self.catalog.snapshot().get(statement.table, statement.position)
+        return self._query_text(
+            'SELECT column_name, type, nullable, "default", is_key, is_time '
+            "FROM tidemill.columns WHERE table_name = $1 ORDER BY position",
+            [table.name],
+        )
+
+    def _copy_to(self, statement: st.CopyTo, params: Params) -> Result:
+        query = st.Query(statement.query, text=statement.text, position=statement.position)
+        plan = self._plan(query, params)
+        return self._writer.copy_to(statement, self._runner.fill(plan, params))
+
+    def _explain(self, statement: st.Explain, params: Params) -> Result:
+        inner = statement.statement
+        if not isinstance(inner, st.Query):
+            raise UnsupportedError(
+                "only queries can be explained",
+                hint="write EXPLAIN SELECT …",
+                position=inner.position,
+            )
+        plan = self._plan(inner, params)
+        filled = self._runner.fill(plan, params)
+        lines = explain_lines(filled)
+        if statement.analyze:
+            began = time.perf_counter()
+            table, _ = self._runner.run(plan, params)
+            took_ms = (time.perf_counter() - began) * 1_000
+            lines.append(f"answer: {table.num_rows} rows in {took_ms:.2f} ms")
+        return lines_result(lines, "EXPLAIN")
+
+    def _require_open(self) -> None:
+        if self._is_closed:
+            raise ClosedError(f'warehouse "{self.path}" is closed', hint="open it again")
+
+
+def _make_folder(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UnsupportedError(
+            f'"{path}" cannot be a warehouse folder', detail=str(error)
+        ) from error
+
+
+@lru_cache(maxsize=512)
+def _parse_cached(text: str) -> tuple[st.Statement, ...]:
+    return tuple(parse(text))
+
+
+def _has_window_parameter(query: st.Query) -> bool:
+    """Whether a stream window may depend on a parameter, so that the plan cannot be kept."""
+    return any(
+        isinstance(node.this, exp.Anonymous) and node.find(exp.Placeholder)
+        for node in query.body.find_all(exp.Table)
+    )

@@ -1,0 +1,121 @@
+"""DuckDB, which runs every query: one in-memory instance, the reference tables attached to it.
+
+Arrow data is handed over by name: DuckDB looks an unknown table up among the variables of the
+Python frame that calls it, and that frame here holds nothing but the sources of the query. This
+costs a third of registering a view and leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from tidemill.errors import (
+    DiskFullError,
+    DuplicateKeyError,
+    QueryError,
+    TidemillError,
+    UnknownNameError,
+)
+from tidemill.types import literal
+
+REFERENCE = "reference"
+_RUN = compile("tm_out = tm_cursor.sql(tm_query, params=tm_params)", "<query>", "exec")
+_CANDIDATES = re.compile(r"Candidate (?:bindings|functions|tables)?:?\s*(.*)", re.DOTALL)
+
+
+class Duck:
+    """The instance. Cursors are one per thread: DuckDB runs one query at a time on each."""
+
+    def __init__(self, reference_path: Path, threads: int, memory_bytes: int) -> None:
+        self._connection = duckdb.connect(":memory:")
+        self._local = threading.local()
+        settings = {"TimeZone": "'UTC'", "memory_limit": f"'{memory_bytes}B'"}
+        if threads:
+            settings["threads"] = str(threads)
+        try:
+            for name, value in settings.items():
+                self._connection.execute(f"SET {name} = {value}")
+            self._connection.execute(f"ATTACH {literal(str(reference_path))} AS {REFERENCE}")
+        except duckdb.Error as error:
+            self._connection.close()
+            raise translated(error) from error
+
+    def cursor(self) -> duckdb.DuckDBPyConnection:
+        cursor = getattr(self._local, "cursor", None)
+        if cursor is None:
+            cursor = self._local.cursor = self._connection.cursor()
+        return cursor
+
+    def query(
+        self, sql: str, params: Mapping[str, object], sources: Mapping[str, pa.Table]
+    ) -> tuple[pa.Table, list[str]]:
+        """Run a query over named Arrow tables; answers the rows and their SQL types."""
+        space: dict[str, Any] = {
+            **sources,
+            "tm_cursor": self.cursor(),
+            "tm_query": sql,
+            "tm_params": dict(params) if params else None,
+        }
+        try:
+            exec(_RUN, space)
+            relation = space["tm_out"]
+            if relation is None:
+                return pa.table({}), []
+            return relation.to_arrow_table(), [str(kind) for kind in relation.types]
+        except duckdb.Error as error:
+            raise translated(error) from error
+        except (pa.ArrowException, OverflowError, RuntimeError) as error:
+            raise QueryError("the query failed", detail=str(error)) from error
+
+    def execute(self, sql: str, params: Mapping[str, object] | None = None) -> list[Any]:
+        """Run a statement for its effect."""
+        try:
+            return self.cursor().execute(sql, dict(params) if params else None).fetchall()
+        except duckdb.Error as error:
+            raise translated(error) from error
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+def translated(error: duckdb.Error) -> TidemillError:
+    """DuckDB's error in our shape: what happened first, its suggestions as the hint."""
+    text = str(error)
+    kind, _, rest = text.partition(": ")
+    message = (rest or kind).strip()
+    head, _, tail = message.partition("\n")
+    head = head.strip().replace("tm_scan_", "scan ")
+    hint = None
+    found = _CANDIDATES.search(message)
+    if found:
+        hint = "did you mean one of: " + " ".join(found[1].split("LINE ")[0].split())
+    if isinstance(error, duckdb.ConstraintException):
+        return DuplicateKeyError(_lower(head), hint="nothing was changed")
+    if isinstance(error, duckdb.CatalogException):
+        return UnknownNameError(_lower(head), hint=hint)
+    if isinstance(error, duckdb.OutOfMemoryException):
+        return QueryError(
+            "the query needs more memory than it may have",
+            detail=_lower(head),
+            hint="raise the setting query_memory, or ask for less at once",
+        )
+    if "No space left" in text:
+        return DiskFullError("no space left on the disk", detail=_lower(head))
+    return QueryError(_lower(head), detail=_detail(tail), hint=hint)
+
+
+def _detail(tail: str) -> str | None:
+    lines = [line for line in tail.splitlines() if line.strip() and "tm_scan_" not in line]
+    kept = [line for line in lines if not line.strip().startswith(("LINE", "^", "Candidate"))]
+    return " ".join(" ".join(kept).split()) or None
+
+
+def _lower(text: str) -> str:
+    return text[:1].lower() + text[1:] if text[1:2].islower() else text

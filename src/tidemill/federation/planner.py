@@ -1,0 +1,230 @@
+"""The planner: a query's tree in, a plan out that names its scans.
+
+1. **bind**: parameters get names; now() becomes one of them, so that a statement has one now;
+2. **window**: TUMBLE, HOP, SESSION and RECENT become plain SQL over their tables;
+3. **name**: every table is found (with "did you mean" if not) and replaced: reference tables by
+   their place in DuckDB, everything else by a scan;
+4. **ask**: the predicates that surely hold for a scan are noted, for the indices.
+
+A plan depends on the text and the catalog's snapshot alone, so it is kept and used again; values,
+clocks and rows come in when it runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from sqlglot import exp
+
+from tidemill.catalog.model import Snapshot, Table
+from tidemill.errors import UnknownNameError, did_you_mean
+from tidemill.federation import system
+from tidemill.federation.duck import REFERENCE
+from tidemill.federation.references import physical_name
+from tidemill.hot.side import LATE_SUFFIX, REJECTED_SUFFIX
+from tidemill.sql.names import position_of, table_name_of
+from tidemill.sql.params import Params, check_params, placeholder_key, value_of
+from tidemill.sql.predicates import Conjunct, find_scans
+from tidemill.sql.windows import Bound, rewrite_deferred
+
+NOW = "tidemill_now"
+SEQ = "_seq"
+HOT, LATE, REJECTED, SYSTEM = "hot", "late", "rejected", "system"
+
+
+@dataclass(frozen=True)
+class Scan:
+    """One table a query reads, under the name that DuckDB will look up."""
+
+    source: str
+    kind: str
+    name: str
+    alias: str
+    table: Table | None = None
+    conjuncts: tuple[Conjunct, ...] = ()
+    with_seq: bool = False
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What runs: SQL over scans, and the parameters to fill."""
+
+    sql: str
+    scans: tuple[Scan, ...]
+    keys: tuple[str, ...]
+    names: tuple[str, ...]
+    bounds: tuple[Bound, ...]
+    uses_now: bool
+
+    def values(self, params: Params) -> dict[str, object]:
+        """The caller's values under the plan's names."""
+        check_params(self.keys, params)
+        pairs = zip(self.keys, self.names, strict=True)
+        return {name: value_of(key, params) for key, name in pairs}
+
+
+def make_plan(query: exp.Expression, snapshot: Snapshot, params: Params = None) -> Plan:
+    """Plan a query; ``params`` are needed only where a window's size is a parameter."""
+    tree = query.copy()
+    rewritten = rewrite_deferred(tree, snapshot.find, params, copy=False)
+    tree = rewritten.query
+    window_names = {bound.name for bound in rewritten.bounds}
+    keys, names = _name_params(tree, window_names)
+    uses_now = _bind_now(tree)
+    with_seq = _mentions_seq(tree)
+    requests = {id(request.node): request for request in find_scans(tree, snapshot.find)}
+    scans: list[Scan] = []
+    for number, (node, name) in enumerate(list(unbound_tables(tree))):
+        request = requests.get(id(node))
+        conjuncts = request.conjuncts if request else ()
+        scan = _resolve(node, name, f"tm_scan_{number}", snapshot, conjuncts, with_seq)
+        if scan is not None:
+            scans.append(scan)
+    return Plan(
+        tree.sql(dialect="duckdb"),
+        tuple(scans),
+        tuple(keys),
+        tuple(names),
+        rewritten.bounds,
+        uses_now,
+    )
+
+
+def _name_params(tree: exp.Expression, ours: set[str]) -> tuple[list[str], list[str]]:
+    nodes = [
+        node
+        for node in tree.find_all(exp.Placeholder, exp.Parameter)
+        if placeholder_key(node) not in ours
+    ]
+    keys = list(dict.fromkeys(placeholder_key(node) for node in nodes))
+    names = {key: f"tidemill_p{at}" for at, key in enumerate(keys, 1)}
+    for node in nodes:
+        node.replace(exp.Placeholder(this=names[placeholder_key(node)]))
+    return keys, list(names.values())
+
+
+_NOW_NAMES = ("now", "get_current_timestamp", "transaction_timestamp", "current_localtimestamp")
+
+
+def _bind_now(tree: exp.Expression) -> bool:
+    """Give the whole statement one now, the same for DuckDB, the windows and the indices."""
+    found = False
+    for node in list(tree.walk()):
+        kind = None
+        if isinstance(node, exp.CurrentTimestamp):
+            kind = "TIMESTAMPTZ"
+        elif isinstance(node, exp.CurrentDate):
+            kind = "DATE"
+        elif isinstance(node, exp.Localtimestamp):
+            kind = "TIMESTAMP"
+        elif isinstance(node, exp.Anonymous) and node.name.lower() in _NOW_NAMES:
+            kind = "TIMESTAMP" if "local" in node.name.lower() else "TIMESTAMPTZ"
+        if kind is None:
+            continue
+        found = True
+        moment: exp.Expression = exp.cast(exp.Placeholder(this=NOW), "TIMESTAMPTZ")
+        node.replace(moment if kind == "TIMESTAMPTZ" else exp.cast(moment, kind))
+    return found
+
+
+def _mentions_seq(tree: exp.Expression) -> bool:
+    return any(column.name.lower() == SEQ for column in tree.find_all(exp.Column))
+
+
+def _resolve(
+    node: exp.Table,
+    name: str,
+    source: str,
+    snapshot: Snapshot,
+    conjuncts: tuple[Conjunct, ...],
+    with_seq: bool,
+) -> Scan | None:
+    """Replace a table by what DuckDB reads; None if DuckDB finds it by itself."""
+    table = snapshot.find(name)
+    base = name.rpartition("$")[0]
+    alias = node.alias_or_name
+    if table is not None and not table.is_streaming:
+        _replace(node, physical_name(table.table_id), REFERENCE)
+        return None
+    if table is not None:
+        scan = Scan(source, HOT, table.name, alias, table, conjuncts, with_seq)
+    elif name.lower() in system.NAMES:
+        scan = Scan(source, SYSTEM, name.lower().partition(".")[2], alias)
+    elif name.lower().endswith((LATE_SUFFIX, REJECTED_SUFFIX)) and snapshot.find(base):
+        kind = LATE if name.lower().endswith(LATE_SUFFIX) else REJECTED
+        owner = snapshot.get(base)
+        if not owner.is_streaming:
+            raise _unknown(node, name, snapshot)
+        scan = Scan(source, kind, name, alias, owner)
+    elif _is_file(name):
+        return None
+    else:
+        raise _unknown(node, name, snapshot)
+    _replace(node, source, None)
+    return scan
+
+
+def _replace(node: exp.Table, name: str, schema: str | None) -> None:
+    if not node.alias:
+        node.set("alias", exp.TableAlias(this=node.this.copy()))
+    node.set("this", exp.to_identifier(name, quoted=True))
+    node.set("db", exp.to_identifier("main") if schema else None)
+    node.set("catalog", exp.to_identifier(schema) if schema else None)
+
+
+def _is_file(name: str) -> bool:
+    """DuckDB reads FROM 'file.parquet'; such a name has an ending and a file behind it."""
+    return "." in name and (any(sign in name for sign in "*?[") or Path(name).exists())
+
+
+def _unknown(node: exp.Table, name: str, snapshot: Snapshot) -> UnknownNameError:
+    known = [table.name for table in snapshot.tables.values()]
+    streams = [table.name for table in snapshot.tables.values() if table.is_streaming]
+    known += [s + suffix for s in streams for suffix in (LATE_SUFFIX, REJECTED_SUFFIX)]
+    return UnknownNameError(
+        f'table "{name}" does not exist',
+        hint=did_you_mean(name, [*known, *system.NAMES]) or "SHOW TABLES lists the tables",
+        position=position_of(node),
+    )
+
+
+def unbound_tables(tree: exp.Expression) -> Iterator[tuple[exp.Table, str]]:
+    """The tables of a tree that are not names of a WITH clause in their scope."""
+    for node in tree.find_all(exp.Table):
+        name = table_name_of(node)
+        if name is not None and not _is_bound(node, name):
+            yield node, name
+
+
+def _is_bound(node: exp.Table, name: str) -> bool:
+    if node.args.get("db") is not None:
+        return False
+    below: exp.Expr = node
+    above = node.parent
+    while above is not None:
+        clause = above.args.get("with_")
+        if isinstance(clause, exp.With) and _names_cte(clause, below, name):
+            return True
+        if isinstance(above, exp.With) and _names_earlier(above, below, name):
+            return True
+        below, above = above, above.parent
+    return False
+
+
+def _names_cte(clause: exp.With, below: exp.Expr, name: str) -> bool:
+    """A query sees all names of its own WITH clause (from inside the clause: see below)."""
+    if below is clause:
+        return False
+    return any(cte.alias.lower() == name.lower() for cte in clause.expressions)
+
+
+def _names_earlier(clause: exp.With, below: exp.Expr, name: str) -> bool:
+    """Inside a WITH clause a name is seen after its definition, or within it if recursive."""
+    for cte in clause.expressions:
+        if cte is below:
+            return bool(clause.args.get("recursive")) and cte.alias.lower() == name.lower()
+        if cte.alias.lower() == name.lower():
+            return True
+    return False

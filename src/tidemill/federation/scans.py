@@ -1,0 +1,99 @@
+"""Scans: what a query asks of one streaming table, and the rows that can matter to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pyarrow as pa
+
+from tidemill.catalog.model import Table
+from tidemill.hot.keys import probe
+from tidemill.hot.values import Range
+from tidemill.hot.view import Condition, Wanted
+
+KEYS_MAX = 10_000  # a longer IN list is cheaper to scan for than to look up
+
+Asked = tuple[str, str, tuple[object, ...]]  # column, operator, constants
+
+
+def wanted_of(table: Table, asked: Iterable[Asked], with_seq: bool) -> Wanted:
+    """The span of time and the indexed conditions in what a query asks of a table.
+
+    Whatever cannot be compared exactly as the index compares it is left out: DuckDB applies the
+    query's own predicates to all rows that are selected."""
+    low: int | None = None
+    high: int | None = None
+    conditions: dict[str, Condition] = {}
+    indexed = {name for index in table.indexes for name in index.columns}
+    for name, operator, values in asked:
+        column = table.column(name)
+        if column is None:
+            continue
+        kind = column.type.arrow
+        if operator == "in":
+            ranges = _points(kind, values)
+        else:
+            ranges = _range(kind, operator, values[0])
+        if ranges is None:
+            continue
+        if column.name == table.time_column:
+            low, high = _narrow(low, high, ranges)
+        elif column.name in indexed:
+            known = conditions.get(column.name)
+            conditions[column.name] = _combine(known, Condition(column.name, ranges))
+    return Wanted(low, high, tuple(conditions.values()), with_seq)
+
+
+def _points(kind: pa.DataType, values: tuple[object, ...]) -> tuple[Range, ...] | None:
+    if len(values) > KEYS_MAX:
+        return None
+    keys = [probe(kind, value) for value in values if value is not None]
+    if any(key is None for key in keys):
+        return None
+    return tuple(Range(key, True, key, True) for key in dict.fromkeys(keys))
+
+
+def _range(kind: pa.DataType, operator: str, value: object) -> tuple[Range, ...] | None:
+    key: Any = probe(kind, value)
+    if key is None:
+        return None
+    if operator == "=":
+        return (Range(key, True, key, True),)
+    if operator in (">", ">="):
+        return (Range(low=key, low_included=operator == ">="),)
+    if operator in ("<", "<="):
+        return (Range(high=key, high_included=operator == "<="),)
+    return None
+
+
+def _narrow(
+    low: int | None, high: int | None, ranges: tuple[Range, ...]
+) -> tuple[int | None, int | None]:
+    """Intersect a span of time with the smallest span around some ranges."""
+    if not ranges:
+        return 1, 0  # nothing can match
+    lows: list[Any] = [r.low for r in ranges]
+    highs: list[Any] = [r.high for r in ranges]
+    around_low = None if None in lows else min(lows)
+    around_high = None if None in highs else max(highs)
+    if around_low is not None:
+        low = around_low if low is None else max(low, around_low)
+    if around_high is not None:
+        high = around_high if high is None else min(high, around_high)
+    return low, high
+
+
+def _combine(known: Condition | None, new: Condition) -> Condition:
+    """Both hold: keep equality over ranges, and join two open ranges into one."""
+    if known is None:
+        return new
+    if known.is_equality or new.is_equality:
+        return min(known, new, key=lambda c: (not c.is_equality, len(c.ranges)))
+    if len(known.ranges) == len(new.ranges) == 1:
+        a, b = known.ranges[0], new.ranges[0]
+        if a.low is None and b.high is None:
+            return Condition(new.column, (Range(b.low, b.low_included, a.high, a.high_included),))
+        if a.high is None and b.low is None:
+            return Condition(new.column, (Range(a.low, a.low_included, b.high, b.high_included),))
+    return known

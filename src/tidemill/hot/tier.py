@@ -1,0 +1,105 @@
+"""The hot tier: all streaming tables of a warehouse, their logs, and the thread that keeps them.
+
+The *keeper* forces the logs of tables with durability = 'batch' at short intervals and lets
+retention drop what has expired. It is one thread, it holds no rows, and it stops with the tier.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+
+from tidemill.catalog.model import Table
+from tidemill.clock import Clock
+from tidemill.hot.log import Files, sync_folder
+from tidemill.hot.recovery import Recovered, recover
+from tidemill.hot.table import HotTable
+
+EXPIRE_EVERY_S = 1.0
+_log = logging.getLogger("tidemill.hot")
+
+
+class HotTier:
+    def __init__(
+        self,
+        folder: Path,
+        clock: Clock,
+        files: Files,
+        backpressure_wait_us: int,
+        segment_bytes: int,
+        batch_interval_us: int,
+    ) -> None:
+        self.tables: dict[int, HotTable] = {}
+        self._folder = folder
+        self._clock = clock
+        self._files = files
+        self._wait_us = backpressure_wait_us
+        self._segment_bytes = segment_bytes
+        self._batch_s = batch_interval_us / 1_000_000
+        self._stopping = threading.Event()
+        self._keeper = threading.Thread(target=self._keep, name="tidemill-keeper", daemon=True)
+
+    def open(self, tables: Iterable[Table]) -> list[Recovered]:
+        """Recover every table from its log, remove logs of tables that are gone, start to keep."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        known = list(tables)
+        names = {str(table.table_id) for table in known}
+        for left_over in self._folder.iterdir():
+            if left_over.name not in names:
+                shutil.rmtree(left_over, ignore_errors=True)
+        recovered = [self._open_table(table) for table in known]
+        self._keeper.start()
+        return recovered
+
+    def create(self, table: Table) -> None:
+        """Begin a table with an empty log, whatever an unfinished attempt may have left."""
+        folder = self._folder / str(table.table_id)
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        sync_folder(self._folder)
+        self._open_table(table)
+
+    def drop(self, table_id: int) -> None:
+        hot = self.tables.pop(table_id, None)
+        if hot is not None:
+            hot.close()
+            shutil.rmtree(self._folder / str(table_id), ignore_errors=True)
+
+    def close(self) -> None:
+        self._stopping.set()
+        if self._keeper.is_alive():
+            self._keeper.join()
+        for hot in self.tables.values():
+            hot.close()
+        self.tables.clear()
+
+    def _open_table(self, table: Table) -> Recovered:
+        hot = HotTable(table, self._clock, self._wait_us)
+        folder = self._folder / str(table.table_id)
+        found = recover(hot, folder, self._segment_bytes, self._files)
+        self.tables[table.table_id] = hot
+        if found.torn_bytes:
+            _log.warning(
+                'table "%s": cut %d bytes of an unfinished append off the log',
+                table.name,
+                found.torn_bytes,
+            )
+        return found
+
+    def _keep(self) -> None:
+        since_expire_s = 0.0
+        while True:
+            if self._stopping.wait(self._batch_s):
+                return
+            tables = list(self.tables.values())
+            for hot in tables:
+                if hot.table.settings["durability"] == "batch":
+                    hot.flush()
+            since_expire_s += self._batch_s
+            if since_expire_s >= EXPIRE_EVERY_S:
+                since_expire_s = 0.0
+                for hot in tables:
+                    hot.expire()

@@ -1,0 +1,225 @@
+"""The local server: lets other processes of the same user ask a warehouse that this one owns.
+
+1. It listens on a Unix domain socket that only the user may open: ``tidemill.sock`` in the
+   warehouse's folder, or in a temporary folder where that path is too long for a socket. The
+   owner's file says where.
+2. One thread accepts; each connection has a thread of its own, up to ``CONNECTIONS_MAX``. One
+   more is told so and closed.
+3. A connection that breaks off, sends what is no frame, stops in the middle of one or stops
+   reading its answer is closed. Neither the others nor the database notice.
+4. ``close`` ends every connection; a statement that is running ends first, its answer is lost.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import shutil
+import socket
+import tempfile
+import threading
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol, cast
+
+import pyarrow as pa
+
+from tidemill.errors import TidemillError
+from tidemill.server import wire
+
+SOCKET_FILE = "tidemill.sock"
+SOCKET_PATH_BYTES_MAX = 100
+CONNECTIONS_MAX = 64
+# A client may be silent between requests for as long as it likes, but not within one.
+FRAME_TIMEOUT_S = 60.0
+CLOSE_TIMEOUT_S = 10.0
+WRITE_BUFFER_BYTES = 256 * 1024
+
+_CLOSED_BY_CLIENT = (ConnectionError, TimeoutError, BrokenPipeError)
+
+
+class Served(Protocol):
+    """What the server needs of a database. Both methods are called from many threads."""
+
+    path: Path
+    owner: Any
+
+    def sql(self, text: str, params: Any = None) -> Any: ...
+
+    def append(self, table: str, rows: Any, *, source: Any = None, offset: Any = None) -> Any: ...
+
+
+class LocalServer:
+    """Serves one database until it is closed; close it before the database."""
+
+    def __init__(self, database: Served, *, connections_max: int = CONNECTIONS_MAX) -> None:
+        self._database = database
+        self._connections_max = connections_max
+        self._lock = threading.Lock()
+        self._connections: dict[socket.socket, threading.Thread] = {}
+        self._closing = False
+        self.path, self._folder = _choose_path(Path(database.path))
+        self._listener = _listen(self.path)
+        self._acceptor = threading.Thread(
+            target=self._accept_all, name="tidemill-local-accept", daemon=True
+        )
+        self._acceptor.start()
+        database.owner.update(socket=str(self.path))
+
+    @property
+    def connection_count(self) -> int:
+        with self._lock:
+            return len(self._connections)
+
+    def close(self) -> None:
+        """Ends listening and every connection; harmless to repeat."""
+        with self._lock:
+            if self._closing:
+                return
+            self._closing = True
+            connections = dict(self._connections)
+        self._database.owner.update(socket=None)
+        for open_socket in (self._listener, *connections):
+            with contextlib.suppress(OSError):
+                open_socket.shutdown(socket.SHUT_RDWR)
+        self._acceptor.join(CLOSE_TIMEOUT_S)
+        self._listener.close()
+        for thread in connections.values():
+            thread.join(CLOSE_TIMEOUT_S)
+        self.path.unlink(missing_ok=True)
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def __enter__(self) -> LocalServer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _accept_all(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                if self._closing:
+                    return
+                continue  # a client that left before it was accepted
+            self._admit(connection)
+
+    def _admit(self, connection: socket.socket) -> None:
+        with self._lock:
+            if not self._closing and len(self._connections) < self._connections_max:
+                thread = threading.Thread(
+                    target=self._serve, args=(connection,), name="tidemill-local", daemon=True
+                )
+                self._connections[connection] = thread
+                thread.start()
+                return
+        with connection, contextlib.suppress(OSError):
+            error = wire.TooManyConnectionsError(
+                f"the warehouse already serves {self._connections_max} connections",
+                hint="close one and try again",
+            )
+            connection.settimeout(1.0)
+            connection.sendall(wire.pack({"ok": False, "error": error.as_dict()}))
+
+    def _serve(self, connection: socket.socket) -> None:
+        try:
+            with connection:
+                while self._serve_one(connection):
+                    pass
+        except (OSError, *_CLOSED_BY_CLIENT):
+            pass  # the client is gone, and with it whoever wanted the answer
+        finally:
+            with self._lock:
+                self._connections.pop(connection, None)
+
+    def _serve_one(self, connection: socket.socket) -> bool:
+        """Answers one request; false when there will be no other on this connection."""
+        connection.settimeout(None)
+        first = connection.recv(1)
+        if not first:
+            return False
+        connection.settimeout(FRAME_TIMEOUT_S)
+        try:
+            rest = wire.receive(connection, wire.PREFIX.size - 1)
+            header_bytes, body_bytes = wire.read_prefix(first + rest)
+            request = wire.read_header(bytes(wire.receive(connection, header_bytes)))
+            body = wire.receive(connection, body_bytes)
+        except wire.ProtocolError as error:
+            connection.sendall(wire.pack({"ok": False, "error": error.as_dict()}))
+            return False
+        header, table = self._answer(request, body)
+        _send(connection, header, table)
+        return True
+
+    def _answer(
+        self, request: dict[str, Any], body: bytearray
+    ) -> tuple[dict[str, object], pa.Table | None]:
+        number = request.get("id")
+        try:
+            header, table = self._run(request, body)
+        except TidemillError as error:
+            return {"id": number, "ok": False, "error": error.as_dict()}, None
+        except Exception as error:
+            failure = wire.InternalError(f"{type(error).__name__}: {error}")
+            return {"id": number, "ok": False, "error": failure.as_dict()}, None
+        return {"id": number, "ok": True, "rows": table is not None, **header}, table
+
+    def _run(
+        self, request: dict[str, Any], body: bytearray
+    ) -> tuple[dict[str, object], pa.Table | None]:
+        match request:
+            case {"sql": str(text)}:
+                params = wire.decode_params(request.get("params"), body)
+                result = self._database.sql(text, params)
+                header = {
+                    "message": result.message,
+                    "types": list(result.types),
+                    "elapsed_s": result.elapsed_s,
+                }
+                return header, result.arrow()
+            case {"append": str(name)}:
+                outcome = self._database.append(
+                    name,
+                    wire.read_table(body),
+                    source=request.get("source"),
+                    offset=request.get("offset"),
+                )
+                return {"appended": dataclasses.asdict(outcome)}, None
+        raise wire.ProtocolError("a request must have sql or append")
+
+
+def _send(connection: socket.socket, header: dict[str, object], table: pa.Table | None) -> None:
+    try:
+        frame = wire.pack(header)
+    except wire.ProtocolError:  # an error text beyond all bounds
+        failure = wire.InternalError("the answer's header is too large")
+        frame, table = wire.pack({"ok": False, "error": failure.as_dict()}), None
+    connection.sendall(frame)
+    if table is not None:
+        with connection.makefile("wb", buffering=WRITE_BUFFER_BYTES) as sink:
+            wire.write_table(cast(BinaryIO, sink), table)
+
+
+def _choose_path(folder: Path) -> tuple[Path, Path | None]:
+    """Where the socket goes, and the temporary folder around it if one was needed."""
+    path = folder.absolute() / SOCKET_FILE
+    if len(os.fsencode(path)) <= SOCKET_PATH_BYTES_MAX:
+        return path, None
+    temporary = Path(tempfile.mkdtemp(prefix="tidemill-"))
+    return temporary / SOCKET_FILE, temporary
+
+
+def _listen(path: Path) -> socket.socket:
+    path.unlink(missing_ok=True)  # left by an owner that died; we own the warehouse now
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        os.fchmod(listener.fileno(), 0o600)  # before bind: the file is never open to others
+        listener.bind(str(path))
+        path.chmod(0o600)
+        listener.listen(CONNECTIONS_MAX)
+    except OSError:
+        listener.close()
+        raise
+    return listener

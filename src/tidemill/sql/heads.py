@@ -1,0 +1,137 @@
+"""Heads of the small statements: indices, DROP, ALTER, SHOW, DESCRIBE, TRUNCATE."""
+
+from __future__ import annotations
+
+from sqlglot import exp
+
+from tidemill.errors import Position, UnsupportedError, did_you_mean
+from tidemill.sql.names import table_node
+from tidemill.sql.options import read_settings
+from tidemill.sql.statements import (
+    AlterTableSet,
+    Change,
+    CreateIndex,
+    Describe,
+    DropIndex,
+    DropTable,
+    ShowIndexes,
+    ShowTables,
+    Statement,
+)
+from tidemill.sql.tokens import Cursor
+
+_METHODS = {"hash": "hash", "btree": "ordered", "ordered": "ordered"}
+
+
+def read_create_index(cursor: Cursor, text: str, position: Position, unique: bool) -> CreateIndex:
+    """After ``CREATE [UNIQUE] INDEX``."""
+    if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
+    name = None if cursor.word() == "ON" else cursor.name("index name")
+    if not cursor.accept("ON"):
+        cursor.fail_expected(["ON"])
+    table = cursor.table_name()
+    method = _read_method(cursor) if cursor.accept("USING") else "ordered"
+    columns = cursor.names("column name")
+    cursor.expect_end()
+    return CreateIndex(
+        name, table, columns, method, unique, if_not_exists, text=text, position=position
+    )
+
+
+def _read_method(cursor: Cursor) -> str:
+    token = cursor.peek()
+    word = cursor.name("index method").lower()
+    if word not in _METHODS:
+        cursor.fail(
+            f'index method "{word}" does not exist',
+            token,
+            hint=did_you_mean(word, _METHODS) or "USING hash, or USING ordered (btree)",
+        )
+    return _METHODS[word]
+
+
+def read_drop(cursor: Cursor, text: str, position: Position) -> Statement:
+    """After ``DROP``."""
+    kind = cursor.peek()
+    if cursor.accept("INDEX"):
+        if_exists = cursor.accept("IF", "EXISTS")
+        name = cursor.name("index name")
+        cursor.expect_end()
+        return DropIndex(name, if_exists, text=text, position=position)
+    if cursor.accept("STREAMING", "TABLE") or cursor.accept("TABLE"):
+        if_exists = cursor.accept("IF", "EXISTS")
+        table = cursor.table_name()
+        if cursor.word() in ("CASCADE", "RESTRICT"):
+            cursor.take()
+        cursor.expect_end()
+        return DropTable(table, if_exists, text=text, position=position)
+    if cursor.word() in ("VIEW", "SCHEMA", "SEQUENCE", "TYPE", "MACRO", "FUNCTION", "DATABASE"):
+        raise UnsupportedError(
+            f"DROP {cursor.word()} is not offered",
+            hint="DROP TABLE and DROP INDEX are",
+            position=cursor.position(kind),
+        )
+    return cursor.fail_expected(["TABLE", "STREAMING TABLE", "INDEX"])
+
+
+def read_alter(cursor: Cursor, text: str, position: Position) -> AlterTableSet:
+    """After ``ALTER``."""
+    cursor.accept("STREAMING")
+    if not cursor.accept("TABLE"):
+        cursor.fail_expected(["TABLE", "STREAMING"])
+    table = cursor.table_name()
+    if cursor.word() in ("ADD", "DROP", "RENAME", "ALTER", "MODIFY", "RESET", "OWNER"):
+        raise UnsupportedError(
+            f"ALTER TABLE … {cursor.word()} is not offered",
+            hint="ALTER TABLE t SET (setting = value) changes settings; otherwise create a new "
+            "table and INSERT INTO it",
+            position=cursor.position(cursor.peek()),
+        )
+    if not cursor.accept("SET"):
+        cursor.fail_expected(["SET"])
+    if cursor.word() != "(":
+        cursor.fail("expected settings in brackets", hint="ALTER TABLE t SET (late = 'divert')")
+    settings = read_settings(cursor, alter=True)
+    cursor.expect_end()
+    return AlterTableSet(table, settings, text=text, position=position)
+
+
+def read_show(cursor: Cursor, text: str, position: Position) -> Statement:
+    """After ``SHOW``."""
+    if cursor.accept("TABLES") or cursor.accept("ALL", "TABLES"):
+        cursor.expect_end()
+        return ShowTables(text=text, position=position)
+    if cursor.accept("INDEXES") or cursor.accept("INDICES"):
+        table = cursor.table_name() if cursor.accept("ON") or cursor.accept("FROM") else None
+        cursor.expect_end()
+        return ShowIndexes(table, text=text, position=position)
+    if cursor.accept("COLUMNS"):
+        if not (cursor.accept("FROM") or cursor.accept("IN")):
+            cursor.fail_expected(["FROM"])
+        return read_describe(cursor, text, position)
+    return cursor.fail_expected(["TABLES", "INDEXES", "COLUMNS"])
+
+
+def read_describe(cursor: Cursor, text: str, position: Position) -> Describe:
+    """After ``DESCRIBE``, ``DESC`` or ``SHOW COLUMNS FROM``."""
+    if cursor.done:
+        cursor.fail("expected a table name", hint="DESCRIBE t; SHOW TABLES lists the tables")
+    if cursor.word() in ("SELECT", "WITH", "VALUES", "FROM", "("):
+        raise UnsupportedError(
+            "DESCRIBE of a query is not offered",
+            hint="SELECT typeof(column) …, or CREATE TABLE t AS … and DESCRIBE t",
+            position=cursor.position(cursor.peek()),
+        )
+    cursor.accept("TABLE")
+    table = cursor.table_name()
+    cursor.expect_end()
+    return Describe(table, text=text, position=position)
+
+
+def read_truncate(cursor: Cursor, text: str, position: Position) -> Change:
+    """After ``TRUNCATE``: a DELETE of everything."""
+    cursor.accept("TABLE")
+    table = cursor.table_name()
+    cursor.expect_end()
+    body = exp.Delete(this=table_node(table))
+    return Change("delete", table, body, text=text, position=position)

@@ -1,0 +1,273 @@
+"""INSERT: a fast path that reads literal rows straight from the text, and the general one.
+
+A stream of single-row INSERTs must not pay for a general parser, so the fast path reads
+``INSERT INTO t [(a, b)] VALUES (…), (…)`` with two regular expressions, into Python values.
+Whatever it does not know (an expression, a comment, a tail) it leaves to the general path, which
+reads the head from tokens and the body with sqlglot.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import date, datetime, time
+from decimal import Decimal
+from enum import Enum
+from typing import Final
+
+from sqlglot import exp
+from sqlglot.tokenizer_core import TokenType
+
+from tidemill.errors import Position, SqlSyntaxError, UnsupportedError
+from tidemill.sql.bodies import parse_body
+from tidemill.sql.fold import parse_timestamp
+from tidemill.sql.params import Param
+from tidemill.sql.statements import Insert
+from tidemill.sql.tokens import NAME_LENGTH_MAX, RESERVED, Cursor, depth_change, position_at
+
+
+class Default(Enum):
+    """The value ``DEFAULT`` in a row: the column's default."""
+
+    DEFAULT = "DEFAULT"
+
+
+DEFAULT: Final = Default.DEFAULT
+
+Rows = tuple[tuple[object, ...], ...]
+
+_WORD = r"[A-Za-z_]\w*+"
+_HEAD = re.compile(
+    rf"\s*+(INSERT)\s++INTO\s++(?:main\.)?({_WORD}|\"(?:[^\"]|\"\")++\")(?![.$\"])\s*+"
+    rf"(?:\(\s*+({_WORD}(?:\s*+,\s*+{_WORD})*+)\s*+\)\s*+)?VALUES\s*+(?=\()",
+    re.IGNORECASE,
+)
+_VALUE = re.compile(
+    r"\s*+(?:([+-]?\d++)(?![.\w])"  # 1 integer
+    r"|'((?:[^']|'')*+)'"  # 2 string
+    r"|([+-]?(?:\d++\.\d*+|\.\d++))(?!\w)"  # 3 decimal
+    r"|([+-]?(?:\d++\.?\d*+|\.\d++)[eE][+-]?\d++)(?![.\w])"  # 4 float
+    r"|(NULL|TRUE|FALSE|DEFAULT)(?![\w.(])"  # 5 word
+    r"|(TIMESTAMP|TIMESTAMPTZ|DATE|TIME)\s*+'([^']*+)'"  # 6 type, 7 text
+    r"|(\?)(?!\w)|(?:\$|:)(\w++)"  # 8 parameter by place, 9 by number or name
+    r")\s*+([,)])",  # 10 what follows
+    re.IGNORECASE,
+)
+_NEXT_ROW = re.compile(r"\s*+,\s*+\(")
+_OPENING = re.compile(r"\s*+\(")
+_END = re.compile(r"\s*+(?:;|\Z)")
+_WORDS: dict[str, object] = {"null": None, "true": True, "false": False, "default": DEFAULT}
+_DATE = re.compile(r"\d{4}-\d{1,2}-\d{1,2}")
+_TIME = re.compile(r"(\d{1,2}):(\d{2}):(\d{2})(?:\.(\d{1,6}))?")
+
+
+def read_fast_insert(text: str, start: int) -> tuple[Insert, int] | None:
+    """The INSERT of literal rows at ``start`` and the offset after it and its semicolon."""
+    head = _HEAD.match(text, start)
+    if head is None:
+        return None
+    found = _read_rows(text, head.end())
+    if found is None or found[2]:
+        return None
+    rows, after, _ = found
+    end = _END.match(text, after)
+    name = _plain_name(head[2])
+    columns = _plain_columns(head[3])
+    if end is None or name is None or columns == ():
+        return None
+    first = head.start(1)
+    position = position_at(text, first, first + 6)
+    _check_widths(rows, columns, position)
+    return Insert(name, columns, rows, None, text=text[first:after], position=position), end.end()
+
+
+def _plain_name(word: str) -> str | None:
+    name = word[1:-1].replace('""', '"') if word[0] == '"' else word
+    reserved = word[0] != '"' and name.lower() in RESERVED
+    return None if reserved or len(name) > NAME_LENGTH_MAX or "\0" in name else name
+
+
+def _plain_columns(listed: str | None) -> tuple[str, ...] | None:
+    """The names; None without a list; empty when the general path should look at it."""
+    if listed is None:
+        return None
+    names = tuple(name.strip() for name in listed.split(","))
+    lower = {name.lower() for name in names}
+    return () if len(lower) < len(names) or lower & RESERVED else names
+
+
+def _read_rows(text: str, at: int) -> tuple[Rows, int, bool] | None:
+    """The rows from ``at`` on, the offset after them, and whether they have parameters."""
+    rows: list[tuple[object, ...]] = []
+    places = 0
+    has_params = False
+    opening = _OPENING.match(text, at)
+    match_value = _VALUE.match
+    while opening is not None:
+        at = opening.end()
+        row: list[object] = []
+        while True:
+            match = match_value(text, at)
+            if match is None:
+                return None
+            at = match.end()
+            integer, string, decimal, number, word, kind, typed, place, key, after = match.groups()
+            try:
+                if integer is not None:
+                    row.append(int(integer))
+                elif string is not None:
+                    row.append(string.replace("''", "'") if "'" in string else string)
+                elif kind is not None:
+                    value = _typed(kind.upper(), typed)
+                    if value is None:
+                        return None
+                    row.append(value)
+                elif word is not None:
+                    row.append(_WORDS[word.lower()])
+                elif decimal is not None:
+                    row.append(Decimal(decimal))
+                elif number is not None:
+                    row.append(float(number))
+                else:
+                    places += place is not None
+                    has_params = True
+                    row.append(Param(str(places) if place is not None else key))
+            except ValueError:  # a number of thousands of digits
+                return None
+            if after == ")":
+                break
+        rows.append(tuple(row))
+        opening = _NEXT_ROW.match(text, at)
+    return tuple(rows), at, has_params
+
+
+def _typed(kind: str, text: str) -> object | None:
+    """``TIMESTAMP '…'`` and its kind as a Python value; None when the text is unusual."""
+    if kind == "TIME":
+        match = _TIME.fullmatch(text)
+        if match is None:
+            return None
+        micros = int((match[4] or "0").ljust(6, "0"))
+        return time(int(match[1]), int(match[2]), int(match[3]), micros)
+    if kind == "DATE" and not _DATE.fullmatch(text):
+        return None
+    moment = parse_timestamp(text)
+    if moment is None:
+        return None
+    if kind == "DATE":
+        return date(moment.year, moment.month, moment.day)
+    if (moment.tzinfo is None) == (kind == "TIMESTAMP"):
+        return moment
+    return None if kind == "TIMESTAMP" else _in_utc(moment)
+
+
+def _in_utc(moment: datetime) -> datetime:
+    from_text = parse_timestamp(moment.isoformat(sep=" ") + "Z")
+    assert from_text is not None
+    return from_text
+
+
+def _check_widths(rows: Rows, columns: tuple[str, ...] | None, position: Position) -> None:
+    width = len(columns) if columns is not None else len(rows[0])
+    for number, row in enumerate(rows, 1):
+        if len(row) == width:
+            continue
+        wanted = f"{width} columns are named" if columns is not None else f"row 1 has {width}"
+        raise SqlSyntaxError(
+            f"row {number} has {len(row)} value(s), and {wanted}",
+            hint="give every row one value for each column; NULL and DEFAULT are values too",
+            position=position,
+        )
+
+
+def read_insert(cursor: Cursor, text: str, position: Position) -> Insert:
+    """The general path, after ``INSERT``."""
+    if cursor.word() == "OR":
+        raise UnsupportedError(
+            f"INSERT OR {cursor.word(1)} is not offered",
+            hint="use ON CONFLICT for a reference table, WITH (on_conflict = …) for a stream",
+            position=cursor.position(cursor.peek()),
+        )
+    if not cursor.accept("INTO"):
+        cursor.fail_expected(["INTO"])
+    table = cursor.table_name()
+    columns = cursor.names("column name") if _is_column_list(cursor) else None
+    by_name = cursor.accept("BY", "NAME")
+    if not by_name:
+        cursor.accept("BY", "POSITION")
+    if cursor.accept("DEFAULT", "VALUES"):
+        tail = _tail(cursor, cursor.at)
+        return Insert(table, (), ((),), None, tail, text=text, position=position)
+    return _read_body(cursor, table, columns, by_name, text, position)
+
+
+def _is_column_list(cursor: Cursor) -> bool:
+    """A bracket opens the columns, unless a query stands in it."""
+    return cursor.word() == "(" and cursor.word(1) not in ("SELECT", "WITH", "VALUES", "FROM", "(")
+
+
+def _read_body(
+    cursor: Cursor,
+    table: str,
+    columns: tuple[str, ...] | None,
+    by_name: bool,
+    text: str,
+    position: Position,
+) -> Insert:
+    start, end = cursor.at, _body_end(cursor)
+    if start == end:
+        cursor.fail_expected(["VALUES", "SELECT"])
+    tail = _tail(cursor, end)
+    template: Rows | None = None
+    if cursor.word() == "VALUES":
+        stop = cursor.tokens[end - 1].end + 1
+        found = _read_rows(cursor.text, cursor.tokens[start].end + 1)
+        if found is not None and found[1] == stop:
+            _check_widths(found[0], columns, position)
+            if not found[2]:
+                return Insert(table, columns, found[0], None, tail, text=text, position=position)
+            template = found[0]
+        else:
+            _refuse_default(cursor, start, end)
+    query = parse_body(cursor, start, end)
+    if not isinstance(query, (exp.Query, exp.Values)):
+        cursor.fail_expected(["VALUES", "SELECT"])
+    return Insert(
+        table, columns, None, query, tail, by_name, template, text=text, position=position
+    )
+
+
+def _body_end(cursor: Cursor) -> int:
+    """The index of ON CONFLICT or RETURNING outside brackets, or the end."""
+    depth = 0
+    for index in range(cursor.at, len(cursor.tokens)):
+        token = cursor.tokens[index]
+        depth += depth_change(token)
+        if depth or token.token_type in (TokenType.STRING, TokenType.IDENTIFIER):
+            continue
+        word = token.text.upper()
+        if word == "RETURNING":
+            return index
+        if word == "ON" and index + 2 < len(cursor.tokens):
+            following = [cursor.tokens[index + ahead].text.upper() for ahead in (1, 2)]
+            if following[0] == "CONFLICT" and following[1] in ("(", "DO"):
+                return index
+    return len(cursor.tokens)
+
+
+def _tail(cursor: Cursor, start: int) -> str:
+    rest = Cursor(cursor.text, cursor.tokens, start)
+    if not rest.done and rest.word() not in ("ON", "RETURNING"):
+        rest.expect_end()
+    return rest.slice(start, len(rest.tokens))
+
+
+def _refuse_default(cursor: Cursor, start: int, end: int) -> None:
+    for index in range(start + 1, end - 1):
+        here = Cursor(cursor.text, cursor.tokens, index - 1)
+        around = here.word() in ("(", ",") and here.word(2) in (")", ",")
+        if here.word(1) == "DEFAULT" and around:
+            raise UnsupportedError(
+                "DEFAULT cannot stand beside expressions in VALUES",
+                hint="name the other columns and leave this one out, or use literals only",
+                position=cursor.position(cursor.tokens[index]),
+            )

