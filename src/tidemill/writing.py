@@ -272,8 +272,7 @@ class Writer:
             )
         plan = make_plan(statement.body, snapshot, params)
         filled = self._runner.fill(plan, params)
-        sources = {selected.scan.source: selected.table for selected in filled.selected}
-        answer, types = self._references.write(plan.sql, filled.values, sources)
+        answer, types = self._references.write(plan.sql, filled.values, filled.sources)
         tag = statement.kind.upper()
         if statement.body.args.get("returning"):
             return Result(answer, types, f"{tag} {answer.num_rows}")
@@ -325,9 +324,8 @@ class Writer:
             raise FileFormatError(f'folder "{path.parent}" does not exist')
         partial = path.with_name(path.name + ".partial")
         sql = f"COPY ({filled.plan.sql}) TO {literal(str(partial))} ({', '.join(options)})"
-        sources = {selected.scan.source: selected.table for selected in filled.selected}
         try:
-            answer, _ = self._duck.query(sql, filled.values, sources)
+            answer, _ = self._duck.query(sql, filled.values, filled.sources)
             partial.replace(path)
         finally:
             partial.unlink(missing_ok=True)

@@ -71,17 +71,16 @@ class Loader:
 
     def load(self, path: Path, form: str, source: str) -> None:
         """Loads a file."""
-        done = 0
         try:
-            done = self._append_all(read_file(path, form, self.table), source, done)
+            self._append_all(read_file(path, form, self.table), source, 0)
         except _BrokenOff as broken:
             if self.table.settings["rejected"] != "divert":
                 raise broken.error from broken.error.__cause__
             again = read_file(path, form, self.table, as_text=True)
             self._append_all(again, source, broken.rows)
 
-    def _append_all(self, founds: Iterator[Found], source: str, skip: int) -> int:
-        """Appends batches, leaving out the first ``skip`` rows; how many rows there were."""
+    def _append_all(self, founds: Iterator[Found], source: str, skip: int) -> None:
+        """Appends batches, leaving out the first ``skip`` rows."""
         at = 0
         while True:
             try:
@@ -89,7 +88,7 @@ class Loader:
             except FileFormatError as error:
                 raise _BrokenOff(max(at, skip), error) from error
             if found is None:
-                return at
+                return
             rows, first = found.rows, at
             at += rows.num_rows + len(found.rejects)
             if at > skip:

@@ -12,7 +12,7 @@ clocks and rows come in when it runs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,9 +24,9 @@ from tidemill.federation import system
 from tidemill.federation.duck import REFERENCE
 from tidemill.federation.references import physical_name
 from tidemill.hot.side import LATE_SUFFIX, REJECTED_SUFFIX
-from tidemill.sql.names import position_of, table_name_of
+from tidemill.sql.names import find_cte, position_of, table_name_of
 from tidemill.sql.params import Params, check_params, placeholder_key, value_of
-from tidemill.sql.predicates import Conjunct, find_scans
+from tidemill.sql.predicates import Conjunct, ScanRequest, find_scans
 from tidemill.sql.windows import Bound, rewrite_deferred
 
 NOW = "tidemill_now"
@@ -48,8 +48,20 @@ class Scan:
 
 
 @dataclass(frozen=True)
+class KeyQuery:
+    """``column IN (SELECT …)`` on an indexed column of a scan: run first, its keys looked up.
+
+    The outer query then reads the keys that were found from ``source``, so both see the same."""
+
+    source: str
+    scan: str
+    column: str
+    plan: Plan
+
+
+@dataclass(frozen=True)
 class Plan:
-    """What runs: SQL over scans, and the parameters to fill."""
+    """What runs: SQL over scans, the parameters to fill, and the key queries that run before."""
 
     sql: str
     scans: tuple[Scan, ...]
@@ -57,6 +69,7 @@ class Plan:
     names: tuple[str, ...]
     bounds: tuple[Bound, ...]
     uses_now: bool
+    key_queries: tuple[KeyQuery, ...] = ()
 
     def values(self, params: Params) -> dict[str, object]:
         """The caller's values under the plan's names."""
@@ -75,11 +88,16 @@ def make_plan(query: exp.Expression, snapshot: Snapshot, params: Params = None) 
     uses_now = _bind_now(tree)
     with_seq = _mentions_seq(tree)
     requests = {id(request.node): request for request in find_scans(tree, snapshot.find)}
+    tables = list(unbound_tables(tree))
+    names_of = {id(node): f"tm_scan_{number}" for number, (node, _) in enumerate(tables)}
+    key_queries = _take_key_queries(requests.values(), names_of, snapshot)
     scans: list[Scan] = []
-    for number, (node, name) in enumerate(list(unbound_tables(tree))):
+    for node, name in tables:
+        if node.root() is not tree:
+            continue  # it went into a key query
         request = requests.get(id(node))
         conjuncts = request.conjuncts if request else ()
-        scan = _resolve(node, name, f"tm_scan_{number}", snapshot, conjuncts, with_seq)
+        scan = _resolve(node, name, names_of[id(node)], snapshot, conjuncts, with_seq)
         if scan is not None:
             scans.append(scan)
     return Plan(
@@ -89,7 +107,31 @@ def make_plan(query: exp.Expression, snapshot: Snapshot, params: Params = None) 
         tuple(names),
         rewritten.bounds,
         uses_now,
+        tuple(key_queries),
     )
+
+
+def _take_key_queries(
+    requests: Iterable[ScanRequest], names_of: dict[int, str], snapshot: Snapshot
+) -> list[KeyQuery]:
+    """Cut queries for indexed keys out of the tree; each leaves a table of keys in its place."""
+    found: dict[int, str] = {}
+    key_queries: list[KeyQuery] = []
+    for request in requests:
+        table = snapshot.get(request.table)
+        indexed = {name for index in table.indexes for name in index.columns}
+        for conjunct in request.conjuncts:
+            query = conjunct.values[0]
+            if conjunct.op != "in_query" or conjunct.column not in indexed:
+                continue
+            if id(query) not in found and query.parent is not None:
+                source = f"tm_keys_{len(found)}"
+                plan = make_plan(query, snapshot)
+                found[id(query)] = source
+                query.replace(exp.select("*").from_(exp.to_table(source)))
+                scan = names_of[id(request.node)]
+                key_queries.append(KeyQuery(source, scan, conjunct.column, plan))
+    return key_queries
 
 
 def _name_params(tree: exp.Expression, ours: set[str]) -> tuple[list[str], list[str]]:
@@ -194,37 +236,5 @@ def unbound_tables(tree: exp.Expression) -> Iterator[tuple[exp.Table, str]]:
     """The tables of a tree that are not names of a WITH clause in their scope."""
     for node in tree.find_all(exp.Table):
         name = table_name_of(node)
-        if name is not None and not _is_bound(node, name):
+        if name is not None and (node.args.get("db") is not None or find_cte(node, name) is None):
             yield node, name
-
-
-def _is_bound(node: exp.Table, name: str) -> bool:
-    if node.args.get("db") is not None:
-        return False
-    below: exp.Expr = node
-    above = node.parent
-    while above is not None:
-        clause = above.args.get("with_")
-        if isinstance(clause, exp.With) and _names_cte(clause, below, name):
-            return True
-        if isinstance(above, exp.With) and _names_earlier(above, below, name):
-            return True
-        below, above = above, above.parent
-    return False
-
-
-def _names_cte(clause: exp.With, below: exp.Expr, name: str) -> bool:
-    """A query sees all names of its own WITH clause (from inside the clause: see below)."""
-    if below is clause:
-        return False
-    return any(cte.alias.lower() == name.lower() for cte in clause.expressions)
-
-
-def _names_earlier(clause: exp.With, below: exp.Expr, name: str) -> bool:
-    """Inside a WITH clause a name is seen after its definition, or within it if recursive."""
-    for cte in clause.expressions:
-        if cte is below:
-            return bool(clause.args.get("recursive")) and cte.alias.lower() == name.lower()
-        if cte.alias.lower() == name.lower():
-            return True
-    return False

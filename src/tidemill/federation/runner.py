@@ -6,17 +6,18 @@ same twice. EXPLAIN uses the same steps, so it shows what runs and not what migh
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC
 
 import pyarrow as pa
 
+from tidemill.catalog.model import Table
 from tidemill.clock import Clock, from_us
 from tidemill.errors import UnknownNameError
 from tidemill.federation.duck import Duck
 from tidemill.federation.planner import HOT, LATE, NOW, SYSTEM, Plan, Scan
-from tidemill.federation.scans import Asked, wanted_of
+from tidemill.federation.scans import KEYS_MAX, Asked, wanted_of
 from tidemill.federation.system import SystemTables
 from tidemill.hot.table import HotTable
 from tidemill.hot.view import Selection, View, Wanted
@@ -44,6 +45,7 @@ class Filled:
     plan: Plan
     values: dict[str, object]
     selected: tuple[Selected, ...]
+    sources: dict[str, pa.Table]
 
 
 class Runner:
@@ -56,45 +58,72 @@ class Runner:
         self._clock = clock
 
     def run(self, plan: Plan, params: Params) -> tuple[pa.Table, list[str]]:
-        filled = self.fill(plan, params)
-        sources = {selected.scan.source: selected.table for selected in filled.selected}
-        return self._duck.query(plan.sql, filled.values, sources)
+        return self.run_filled(self.fill(plan, params))
+
+    def run_filled(self, filled: Filled) -> tuple[pa.Table, list[str]]:
+        return self._duck.query(filled.plan.sql, filled.values, filled.sources)
 
     def fill(self, plan: Plan, params: Params) -> Filled:
         """Values, then views of all tables, then the rows that can matter."""
-        values = plan.values(params)
         views: dict[int, View] = {}
-        for scan in plan.scans:
-            if scan.kind == HOT and scan.table is not None:
-                views.setdefault(scan.table.table_id, self._table(scan).view())
-        if plan.uses_now:
-            values[NOW] = from_us(self._clock.now_us()).replace(tzinfo=UTC)
+        for table in _hot_tables(plan):
+            views.setdefault(table.table_id, self._table(table).view())
+        values = plan.values(params)
         if plan.bounds:
             by_name = {view.table.name.lower(): view for view in views.values()}
             for bound in plan.bounds:
                 values[bound.name] = bound.value(lambda name: _bounds(by_name[name.lower()]))
-        selected = tuple(self._select(scan, views, values) for scan in plan.scans)
-        return Filled(plan, values, selected)
+        return self._fill(plan, values, views)
 
-    def _table(self, scan: Scan) -> HotTable:
-        assert scan.table is not None
-        hot = self._hot.get(scan.table.table_id)
+    def _fill(self, plan: Plan, values: dict[str, object], views: dict[int, View]) -> Filled:
+        if plan.uses_now:
+            values[NOW] = from_us(self._clock.now_us()).replace(tzinfo=UTC)
+        keys: dict[str, list[Asked]] = {}
+        sources: dict[str, pa.Table] = {}
+        for query in plan.key_queries:
+            given = {key: values[key] for key in query.plan.keys}
+            table, _ = self.run_filled(self._fill(query.plan, query.plan.values(given), views))
+            sources[query.source] = table
+            if table.num_rows <= KEYS_MAX:
+                asked = (query.column, "in", tuple(table.column(0).to_pylist()))
+                keys.setdefault(query.scan, []).append(asked)
+        selected = tuple(
+            self._select(scan, views, values, keys.get(scan.source, [])) for scan in plan.scans
+        )
+        sources.update({chosen.scan.source: chosen.table for chosen in selected})
+        return Filled(plan, values, selected, sources)
+
+    def _table(self, table: Table) -> HotTable:
+        hot = self._hot.get(table.table_id)
         if hot is None:
-            raise UnknownNameError(f'table "{scan.name}" was dropped')
+            raise UnknownNameError(f'table "{table.name}" was dropped')
         return hot
 
-    def _select(self, scan: Scan, views: dict[int, View], values: Mapping[str, object]) -> Selected:
+    def _select(
+        self,
+        scan: Scan,
+        views: dict[int, View],
+        values: Mapping[str, object],
+        keys: list[Asked],
+    ) -> Selected:
         if scan.kind == SYSTEM:
             return Selected(scan, self._system.table(scan.name))
-        hot = self._table(scan)
+        assert scan.table is not None
+        hot = self._table(scan.table)
         if scan.kind != HOT:
             side = hot.published.late if scan.kind == LATE else hot.published.rejected
             with hot.published.lock:
                 return Selected(scan, side.table())
-        assert scan.table is not None
-        wanted = wanted_of(scan.table, _asked(scan, values), scan.with_seq)
+        asked = [*_asked(scan, values), *keys]
+        wanted = wanted_of(scan.table, asked, scan.with_seq)
         selection = views[scan.table.table_id].select(wanted)
         return Selected(scan, selection.table, wanted, selection)
+
+
+def _hot_tables(plan: Plan) -> Iterator[Table]:
+    yield from (scan.table for scan in plan.scans if scan.kind == HOT and scan.table)
+    for query in plan.key_queries:
+        yield from _hot_tables(query.plan)
 
 
 def _bounds(view: View) -> NowBounds:

@@ -131,7 +131,8 @@ class Sorter:
                 result.stored.append(batch)
                 newest = self.progress.newest_of(self._times(batch))
                 if newest is not None:
-                    result.newest_us = max(newest, result.newest_us or newest)
+                    held = result.newest_us
+                    result.newest_us = newest if held is None else max(newest, held)
         return result
 
     def _batches(self, accepted: Accepted) -> list[pa.RecordBatch]:
@@ -171,9 +172,10 @@ class Sorter:
         self, batch: pa.RecordBatch, primary: PrimaryKeys, result: Sorted
     ) -> pa.RecordBatch:
         times = self._times(batch)
-        blocks = self.published.blocks_between(int(times.min()), int(times.max()))
+        young = primary.young()
+        blocks, gone = self.published.blocks_between(int(times.min()), int(times.max()))
         policy = self.table.settings["on_conflict"]
-        found = primary.check(batch, blocks, self.published.take_replaced(), policy)
+        found = primary.check(batch, young, blocks, gone, policy)
         result.replaced += found.replaced
         if found.kept is None:
             return batch

@@ -87,7 +87,8 @@ def _hash_one(column: pa.Array) -> UInt64s:
     if is_numeric(column.type):
         values = words(column)
         if values.dtype.kind == "f":
-            values = (values.astype(np.float64) + 0.0).view(np.uint64)  # -0.0 equals 0.0
+            values = values.astype(np.float64) + 0.0  # -0.0 equals 0.0
+            values = np.where(np.isnan(values), np.nan, values).view(np.uint64)
         return _mix(values.astype(np.uint64, copy=False))
     if pa.types.is_decimal(column.type):
         halves = np.frombuffer(column.buffers()[1], np.uint64).reshape(-1, 2)
@@ -147,7 +148,8 @@ def probe(kind: pa.DataType, value: object) -> Any | None:
     if pa.types.is_binary(kind):
         return value if isinstance(value, bytes) else None
     if pa.types.is_decimal(kind):
-        return Decimal(value) if isinstance(value, (int, Decimal)) else None
+        is_exact = isinstance(value, int) or (isinstance(value, Decimal) and value.is_finite())
+        return Decimal(value) if is_exact else None  # type: ignore[arg-type]
     return None
 
 

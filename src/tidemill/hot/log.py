@@ -21,10 +21,11 @@ import os
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol
 
-from tidemill.errors import DiskFullError, DurabilityError
+from tidemill.errors import CorruptLogError, DiskFullError, DurabilityError
 from tidemill.hot import frame
 from tidemill.hot.crash import is_armed, point
 
@@ -72,6 +73,12 @@ def list_segments(folder: Path) -> list[Segment]:
     segments = []
     for path in folder.glob(f"*{SUFFIX}"):
         number, _, first_seq = path.stem.partition("-")
+        if not (number.isdecimal() and first_seq.isdecimal()):
+            raise CorruptLogError(
+                f"{path.name} is no name of a log segment",
+                detail=str(path),
+                hint="move the file away if it is a copy; otherwise give it its old name again",
+            )
         segments.append(Segment(int(number), int(first_seq), path))
     return sorted(segments, key=lambda segment: segment.number)
 
@@ -98,6 +105,7 @@ class Log:
         self._changed = threading.Condition()
         self._fd = -1
         self._size = 0
+        self._size_max = segment_bytes
         self._written = 0
         self._durable = 0
         self._is_syncing = False
@@ -117,7 +125,7 @@ class Log:
     def write(self, parts: list[bytes | memoryview]) -> int:
         """Append a frame; the caller holds the table's write lock. Answers its ticket."""
         self.check()
-        if self._fd < 0 or self._size >= self._segment_bytes:
+        if self._fd < 0 or self._size >= self._size_max:
             self._start_segment()
         written = self._write_whole(parts)
         self._size += written
@@ -133,6 +141,17 @@ class Log:
                 detail=f"{self._failure}; rows written but not acknowledged may or may not be kept",
                 hint="check the disk, then close the warehouse and open it again",
             )
+
+    def stop(self, failure: BaseException) -> None:
+        """Refuse further frames: what the log says and what the table says went apart."""
+        with self._changed:
+            self._failure = self._failure or failure
+            self._changed.notify_all()
+
+    def written_ticket(self) -> int:
+        """The ticket of the newest frame."""
+        with self._changed:
+            return self._written
 
     def durable_ticket(self) -> int:
         """Everything up to here may be published."""
@@ -168,15 +187,28 @@ class Log:
         except DurabilityError:
             return
 
-    def remove_segments(self, is_needed: Callable[[int, int], bool]) -> int:
-        """Remove closed segments that are not needed; ``is_needed(first, following)`` decides."""
+    def remove_segments(
+        self, is_needed: Callable[[int, int], bool], only_oldest: bool = False
+    ) -> int:
+        """Remove closed segments that are not needed; ``is_needed(first, following)`` decides.
+
+        ``only_oldest`` keeps everything behind the first segment that is needed, for tables whose
+        frames speak about rows of older segments (replaced keys). A file that cannot be removed
+        stays for the next time."""
         removed = 0
-        for segment, following in zip(self._segments[:-1], self._segments[1:], strict=True):
-            if not is_needed(segment.first_seq, following.first_seq):
+        for segment, following in pairwise(self._segments):
+            if is_needed(segment.first_seq, following.first_seq):
+                if only_oldest:
+                    break
+                continue
+            try:
                 segment.path.unlink(missing_ok=True)
-                point("segment.removed")
+            except OSError:
+                break
+            point("segment.removed")
+            with self._changed:
                 self._segments = [s for s in self._segments if s is not segment]
-                removed += 1
+            removed += 1
         return removed
 
     def close(self) -> None:
@@ -199,9 +231,12 @@ class Log:
         except OSError as error:
             self._cut(error)
             raise self._translated(error) from error
+        except BaseException as error:  # Ctrl-C between two writes must not leave half a frame
+            self._cut(error)
+            raise
         return total
 
-    def _cut(self, error: OSError) -> None:
+    def _cut(self, error: BaseException) -> None:
         """Remove a half-written frame. If even that fails, nothing more may be written."""
         try:
             self._files.truncate(self._fd, self._size)
@@ -224,17 +259,20 @@ class Log:
     def _force(self, fd: int, target: int) -> None:
         """Force a file with ``_is_syncing`` held, and tell everyone who waits."""
         failure: OSError | None = None
+        is_forced = False
         try:
             self._files.sync(fd)
+            is_forced = True
         except OSError as error:
             failure = error
-        with self._changed:
-            self._is_syncing = False
-            if failure is None:
-                self._durable = max(self._durable, target)
-            else:
-                self._failure = failure
-            self._changed.notify_all()
+        finally:  # also when Ctrl-C comes: nobody may wait for a thread that has gone
+            with self._changed:
+                self._is_syncing = False
+                if is_forced:
+                    self._durable = max(self._durable, target)
+                elif failure is not None:
+                    self._failure = failure
+                self._changed.notify_all()
         if failure is not None:
             self.check()
         point("log.synced")
@@ -254,7 +292,10 @@ class Log:
         self._fd, self._size = fd, 0
         try:
             self._size = self._write_whole([opening])
+            self._size_max = self._size + self._segment_bytes
             if self.durability != "none":
+                # The state must be safe before older segments, which say it too, may go.
+                self._files.sync(fd)
                 sync_folder(self._folder)
         except (OSError, DurabilityError) as error:
             os.close(fd)
@@ -262,7 +303,8 @@ class Log:
             path.unlink(missing_ok=True)
             raise self._translated(error) if isinstance(error, OSError) else error from None
         point("segment.created")
-        self._segments = [*self._segments, Segment(number, next_seq, path)]
+        with self._changed:
+            self._segments = [*self._segments, Segment(number, next_seq, path)]
 
     def _close_segment(self) -> None:
         with self._changed:
@@ -271,14 +313,13 @@ class Log:
             self.check()
             self._is_syncing = True
             fd, target = self._fd, self._written
-        if self.durability == "none":
-            with self._changed:
-                self._is_syncing = False
-                self._changed.notify_all()
-        else:
+        if self.durability != "none":
             self._force(fd, target)
+        with self._changed:
+            self._fd = -1
+            self._is_syncing = False
+            self._changed.notify_all()
         os.close(fd)
-        self._fd = -1
 
 
 def _after(parts: list[bytes | memoryview], done: int) -> list[bytes | memoryview]:

@@ -52,14 +52,24 @@ class PrimaryKeys:
     def keys_of(self, batch: pa.RecordBatch) -> list[Key]:
         return list(zip(*(_plain(batch.column(name)) for name in self.columns), strict=True))
 
+    def young(self) -> dict[Key, int]:
+        """The keys not yet in blocks. Take them before the blocks: rows only go from here to there,
+        so none is missed when they settle in between."""
+        return self._young
+
     def check(
-        self, batch: pa.RecordBatch, blocks: list[Block], gone: set[int], policy: str
+        self,
+        batch: pa.RecordBatch,
+        young: dict[Key, int],
+        blocks: list[Block],
+        gone: set[int],
+        policy: str,
     ) -> Conflicts:
         """Compare a batch with itself, the young rows and the blocks it may repeat.
 
         ``gone`` are rows that were replaced but still stand in their blocks."""
         own = self.keys_of(batch)
-        known = self._known(batch, own, blocks, gone)
+        known = self._known(batch, own, young, blocks, gone)
         if policy == "replace":
             return self._replace(own, known)
         seen: set[Key] = set()
@@ -93,10 +103,14 @@ class PrimaryKeys:
         return Conflicts(kept, np.setdiff1d(every, kept), replaced)
 
     def _known(
-        self, batch: pa.RecordBatch, own: list[Key], blocks: list[Block], gone: set[int]
+        self,
+        batch: pa.RecordBatch,
+        own: list[Key],
+        young: dict[Key, int],
+        blocks: list[Block],
+        gone: set[int],
     ) -> dict[Key, int]:
         """The batch's keys that exist, with the sequence number that holds each."""
-        young = self._young
         known = {key: young[key] for key in own if key in young}
         if not blocks:
             return known

@@ -9,6 +9,7 @@ reader comes or a thousand have gathered.
 from __future__ import annotations
 
 import threading
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -24,6 +25,7 @@ from tidemill.hot.view import View
 
 ROWS_PENDING_MAX = 1_024
 ROW_BYTES_ESTIMATE = 256
+TAIL_SHARES = 16
 
 
 @dataclass(frozen=True)
@@ -80,8 +82,11 @@ class Published:
 
     @property
     def is_due(self) -> bool:
-        """Whether the tail is large enough to become a block."""
-        return self._tail_rows + len(self._rows) >= BLOCK_ROWS
+        """Whether the tail is large enough to become a block, by rows or (since only blocks can
+        leave memory) by its share of the table's memory."""
+        if self._tail_rows + len(self._rows) >= BLOCK_ROWS:
+            return True
+        return bool(self._tail_bytes * TAIL_SHARES >= self.table.settings["memory"])
 
     def show(self, unit: Unit) -> None:
         """Let readers see a unit."""
@@ -128,7 +133,11 @@ class Published:
         """Turn the tail into blocks; answers the last sequence number in them."""
         with self.lock:
             self._gather_rows()
+            # A reader who comes while we sort must find nothing to take out of these pieces.
+            self._replaced -= self._take_from_tail(self._replaced)
             pieces, indexes = self._tail, self._indexes
+        if not pieces:
+            return self.last_seq
         merged = merge(list(pieces))
         blocks = self._cut(merged, indexes)
         with self.lock:
@@ -179,21 +188,19 @@ class Published:
                 )
             return replace(self._view, now_us=now_us, upper_us=upper_us)
 
-    def blocks_between(self, low_us: int, high_us: int) -> list[Block]:
+    def blocks_between(self, low_us: int, high_us: int) -> tuple[list[Block], set[int]]:
+        """Blocks, and the replaced rows that still stand in them, which a view would leave out."""
         with self.lock:
-            return self._interval.find(low_us, high_us)
-
-    def take_replaced(self) -> set[int]:
-        """The replaced rows that still stand in blocks, which a view would leave out."""
-        with self.lock:
-            return set(self._replaced)
+            return self._interval.find(low_us, high_us), self._replaced
 
     def _apply_replaced(self) -> None:
         """Take replaced rows out of blocks and tail: once per reader, not once per row."""
         gone, self._replaced = self._replaced, set()
+        self._take_from_tail(gone)
+        ordered = sorted(gone)
         blocks, added, dropped = [], [], []
         for block in self._blocks if gone else ():
-            hit = {seq for seq in gone if block.first_seq <= seq <= block.last_seq}
+            hit = _within(ordered, block)
             rest = block.without_rows(hit, self._indexes) if hit else block
             if rest is not None:
                 blocks.append(rest)
@@ -202,11 +209,19 @@ class Published:
                 added += [rest] if rest is not None else []
         if dropped:
             self._set_blocks(tuple(blocks), added, dropped)
-        if gone:
-            hits = [{s for s in gone if p.first_seq <= s <= p.last_seq} for p in self._tail]
-            pairs = zip(self._tail, hits, strict=True)
-            pieces = [piece.without_rows(hit) if hit else piece for piece, hit in pairs]
-            self._set_tail(tuple(piece for piece in pieces if piece.rows))
+
+    def _take_from_tail(self, gone: set[int]) -> set[int]:
+        """Take replaced rows out of the tail; answers which of them belonged there."""
+        ordered, taken = sorted(gone), set()
+        pieces = []
+        for piece in self._tail if gone else ():
+            hit = _within(ordered, piece)
+            taken |= hit
+            rest = piece.without_rows(hit) if hit else piece
+            pieces += [rest] if rest.rows else []
+        if taken:
+            self._set_tail(tuple(pieces))
+        return taken
 
     def set_table(self, table: Table, indexes: tuple[Index, ...]) -> None:
         """Follow the catalog: other settings, other indices."""
@@ -243,6 +258,11 @@ class Published:
                 return True
             parts: tuple[Block | Piece, ...] = (*self._blocks, *self._tail)
             return any(p.first_seq < following and p.last_seq >= first_seq for p in parts)
+
+
+def _within(ordered: list[int], part: Block | Piece) -> set[int]:
+    first = bisect_left(ordered, part.first_seq)
+    return set(ordered[first : bisect_right(ordered, part.last_seq)])
 
 
 def _reindexed(block: Block, indexes: tuple[Index, ...]) -> Block:

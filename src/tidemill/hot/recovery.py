@@ -62,6 +62,10 @@ def recover(hot: HotTable, folder: Path, segment_bytes: int, files: Files) -> Re
 def _replay_segment(hot: HotTable, segment: Segment, is_last: bool) -> tuple[int, int, int]:
     """Answers frames, whole bytes and torn bytes."""
     buffer = _map(segment.path)
+    if buffer.size == 0:
+        if not is_last:
+            raise _corrupt(segment.path, 0, "the segment is empty")
+        _cut(segment.path, 0)
     offset = frames = 0
     while offset < buffer.size:
         try:

@@ -14,6 +14,7 @@ a frame of the log through the same steps, except that it is already written.
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from dataclasses import replace
 from typing import Any
@@ -34,6 +35,8 @@ from tidemill.hot.published import ROW_BYTES_ESTIMATE, Published, Unit
 from tidemill.hot.side import REJECTED_SCHEMA, late_batch, rejected_batch
 from tidemill.hot.view import View
 
+# A larger row goes the long way, where its true size is known and counted.
+ROW_BYTES_MAX = 4 * ROW_BYTES_ESTIMATE
 NO_META: dict[str, Any] = {"g": 0, "k": 0, "s": None, "f": None}
 
 
@@ -58,7 +61,9 @@ class HotTable:
         self._freed = threading.Condition()
         self._next_seq = 1
         self._unpublished: deque[Unit] = deque()
-        self._unpublished_bytes = 0
+        # One counter for each lock: a shared one would lose updates.
+        self._bytes_written = 0
+        self._bytes_published = 0
 
     def open_log(self, log: Log) -> None:
         """Begin to accept rows; what the log holds was replayed before."""
@@ -72,8 +77,9 @@ class HotTable:
 
     @property
     def nbytes(self) -> int:
-        """Memory of rows, indices and rows set aside."""
-        return self.published.nbytes + self._unpublished_bytes
+        """Memory of rows, indices, young keys and rows set aside."""
+        young = 0 if self.primary is None else self.primary.nbytes
+        return self.published.nbytes + young + max(self._bytes_written - self._bytes_published, 0)
 
     def view(self) -> View:
         return self.published.view(self.progress.now_us(), self.progress.upper_us())
@@ -83,20 +89,24 @@ class HotTable:
     def append(self, accepted: Accepted) -> AppendResult:
         """Store an accepted batch as the table says; returns when it is durable and visible."""
         nbytes = accepted.nbytes
+        deadline_s = time.monotonic() + self._wait_s
         while True:
-            self._wait_for_room(nbytes)
+            self._wait_for_room(nbytes, deadline_s)
             with self._write_lock:
                 log = self.log
                 log.check()
                 if self._is_repeat(accepted):
-                    log.wait_durable(self._unpublished[-1].ticket if self._unpublished else 0)
-                    return AppendResult(accepted.rows, is_repeat=True)
+                    # Its first appearance may be in another thread's hands: wait for that too.
+                    ticket, result = log.written_ticket(), None
+                    break
                 if self.nbytes + nbytes <= self.table.settings["memory"]:
                     result = self._sorter().sort(accepted)
                     point("append.checked")
                     ticket = self._write(log, accepted, result)
                     break
         self._finish(log, ticket)
+        if result is None:
+            return AppendResult(accepted.rows, is_repeat=True)
         return result.summary(accepted.rows)
 
     def append_row(self, row: tuple[Any, ...]) -> bool:
@@ -114,7 +124,10 @@ class HotTable:
             if is_late or self.nbytes + ROW_BYTES_ESTIMATE > self.table.settings["memory"]:
                 return False
             seq, newest = self._next_seq, self.progress.newest_of_one(time_us)
-            ticket = log.write([frame.encode_row(seq, row, newest)])
+            encoded = frame.encode_row(seq, row, newest)
+            if len(encoded) > ROW_BYTES_MAX:
+                return False
+            ticket = log.write([encoded])
             self._next_seq = seq + 1
             self.progress.newest_us = newest
             self.counters.rows_in += 1
@@ -137,7 +150,7 @@ class HotTable:
     def _sorter(self) -> Sorter:
         return Sorter(self.table, self.progress, self.primary, self.published)
 
-    def _wait_for_room(self, nbytes: int) -> None:
+    def _wait_for_room(self, nbytes: int, deadline_s: float) -> None:
         """Wait until the batch fits the table's memory; raise when it does not in time."""
 
         def has_room() -> bool:
@@ -154,7 +167,7 @@ class HotTable:
             )
         self.expire()
         with self._freed:
-            if self._freed.wait_for(has_room, self._wait_s):
+            if self._freed.wait_for(has_room, max(deadline_s - time.monotonic(), 0)):
                 return
         raise BackpressureError(
             f'the memory of table "{name}" is full; waited {self._wait_s:g} s for room',
@@ -187,15 +200,19 @@ class HotTable:
             "s": accepted.source,
             "f": accepted.offset,
         }
-        ticket = log.write(frame.encode(frame.ARROW, self._next_seq, meta, sections))
-        # From here on the rows are read from our own buffers: the caller may reuse theirs.
+        # The rows are read from our own buffers: the caller may reuse theirs.
         schema = self.table.schema
         own = tuple(pa.ipc.read_record_batch(part, schema) for part in stored)
         replaced = tuple(result.replaced)
+        ticket = log.write(frame.encode(frame.ARROW, self._next_seq, meta, sections))
         unit = Unit(self._next_seq, own, (), late, rejected, replaced, ticket)
-        self._advance(unit, meta)
-        self._unpublished_bytes += unit.nbytes
-        self._unpublished.append(unit)
+        try:
+            self._advance(unit, meta)
+            self._bytes_written += unit.nbytes
+            self._unpublished.append(unit)
+        except BaseException as error:  # the log has the frame; nothing may be written over it
+            log.stop(error)
+            raise
         return ticket
 
     def _advance(self, unit: Unit, meta: dict[str, Any]) -> None:
@@ -219,7 +236,7 @@ class HotTable:
                 self.published.show(unit)
                 self._unpublished.popleft()
                 if unit.batches:
-                    self._unpublished_bytes -= unit.nbytes
+                    self._bytes_published += unit.nbytes
             if self.published.is_due:
                 self._seal()
 
@@ -255,7 +272,7 @@ class HotTable:
                 aside_us = self._clock.now_us() - retention
                 dropped = self.published.expire(now_us - retention, aside_us)
         if dropped and self._log is not None:
-            self._log.remove_segments(self.published.needs)
+            self._log.remove_segments(self.published.needs, self.primary is not None)
         with self._freed:
             self._freed.notify_all()
         return dropped
@@ -297,7 +314,7 @@ class HotTable:
             self._seal()
 
     def _replay_state(self, read: frame.Frame) -> None:
-        if read.meta["schema"] != self.table.schema.serialize().to_pybytes():
+        if not pa.ipc.read_schema(pa.py_buffer(read.meta["schema"])).equals(self.table.schema):
             raise CorruptLogError(
                 f'the log of table "{self.table.name}" was written with other columns',
                 hint="the catalog and the log folder do not belong together",

@@ -120,10 +120,18 @@ def build_hash(columns: list[pa.Array]) -> Directory:
     return _build(keys.hashes(columns), rows)
 
 
-def hash_key(kinds: Sequence[pa.DataType], values: Sequence[Any]) -> np.uint64:
-    """The hash under which ``build_hash`` files a row with these values."""
-    arrays = [pa.array([value], kind) for kind, value in zip(kinds, values, strict=True)]
+def hash_key(kinds: Sequence[pa.DataType], values: Sequence[Any]) -> np.uint64 | None:
+    """The hash under which ``build_hash`` files a row with these values, as ``keys.probe`` gives
+    them; None for values that no row can have (300 in a TINYINT, 1.234 in a DECIMAL(10, 2))."""
+    try:
+        arrays = [_one(kind, value) for kind, value in zip(kinds, values, strict=True)]
+    except (pa.ArrowInvalid, OverflowError):
+        return None
     return np.uint64(keys.hashes(arrays)[0])
+
+
+def _one(kind: pa.DataType, value: Any) -> pa.Array:
+    return pa.array([bool(value) if pa.types.is_boolean(kind) else value], kind)
 
 
 def _valid_rows(columns: list[pa.Array]) -> Rows | None:

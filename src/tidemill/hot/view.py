@@ -29,6 +29,7 @@ from tidemill.hot.values import Range, hash_key
 PICK_SHARE_MAX = 0.25
 
 RowNumbers = npt.NDArray[Any]
+_NO_ROWS: RowNumbers = np.empty(0, dtype=np.uint32)
 
 
 @dataclass(frozen=True)
@@ -129,6 +130,8 @@ class _Chosen:
         for r in self.ranges:
             is_equal = r.low is not None and r.low == r.high
             runs.append(directory.equal(r.low) if is_equal else directory.between(r))
+        if not runs:
+            return _NO_ROWS
         return runs[0] if len(runs) == 1 else np.unique(np.concatenate(runs))
 
 
@@ -159,7 +162,8 @@ def _choose_hash(table: Table, index: Index, asked: list[Condition]) -> _Chosen 
     combined: list[tuple[object, ...]] = [()]
     for condition in asked:
         combined = [(*head, r.low) for head in combined for r in condition.ranges]
-    return _Chosen(index, hashed=tuple(hash_key(kinds, values) for values in combined))
+    hashed = (hash_key(kinds, values) for values in combined)
+    return _Chosen(index, hashed=tuple(key for key in hashed if key is not None))
 
 
 def _pick_block(block: Block, wanted: Wanted, chosen: _Chosen | None) -> Picked | None:

@@ -20,10 +20,11 @@ import socket
 import tempfile
 import threading
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol, cast
+from typing import Any, BinaryIO, cast
 
 import pyarrow as pa
 
+from tidemill.engine import Database
 from tidemill.errors import TidemillError
 from tidemill.server import wire
 
@@ -38,27 +39,16 @@ WRITE_BUFFER_BYTES = 256 * 1024
 _CLOSED_BY_CLIENT = (ConnectionError, TimeoutError, BrokenPipeError)
 
 
-class Served(Protocol):
-    """What the server needs of a database. Both methods are called from many threads."""
-
-    path: Path
-    owner: Any
-
-    def sql(self, text: str, params: Any = None) -> Any: ...
-
-    def append(self, table: str, rows: Any, *, source: Any = None, offset: Any = None) -> Any: ...
-
-
 class LocalServer:
     """Serves one database until it is closed; close it before the database."""
 
-    def __init__(self, database: Served, *, connections_max: int = CONNECTIONS_MAX) -> None:
+    def __init__(self, database: Database, *, connections_max: int = CONNECTIONS_MAX) -> None:
         self._database = database
         self._connections_max = connections_max
         self._lock = threading.Lock()
         self._connections: dict[socket.socket, threading.Thread] = {}
         self._closing = False
-        self.path, self._folder = _choose_path(Path(database.path))
+        self.path, self._folder = _choose_path(database.path)
         self._listener = _listen(self.path)
         self._acceptor = threading.Thread(
             target=self._accept_all, name="tidemill-local-accept", daemon=True
@@ -180,12 +170,14 @@ class LocalServer:
                 }
                 return header, result.arrow()
             case {"append": str(name)}:
-                outcome = self._database.append(
-                    name,
-                    wire.read_table(body),
-                    source=request.get("source"),
-                    offset=request.get("offset"),
-                )
+                named = {
+                    key: request[key]
+                    for key in ("source", "offset")
+                    if request.get(key) is not None
+                }
+                if rejects := request.get("rejects"):
+                    named["rejects"] = [(str(text), str(reason)) for text, reason in rejects]
+                outcome = self._database.append(name, wire.read_table(body), **named)
                 return {"appended": dataclasses.asdict(outcome)}, None
         raise wire.ProtocolError("a request must have sql or append")
 

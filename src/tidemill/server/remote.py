@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -53,11 +53,12 @@ class RemoteDatabase:
         *,
         source: str | None = None,
         offset: int | None = None,
+        rejects: Sequence[tuple[str, str]] = (),
     ) -> AppendResult:
-        """Appends Arrow rows."""
+        """Appends Arrow rows; ``rejects`` are texts that are no rows, each with its reason."""
         if isinstance(rows, pa.RecordBatch):
             rows = pa.Table.from_batches([rows])
-        request = {"append": table, "source": source, "offset": offset}
+        request = {"append": table, "source": source, "offset": offset, "rejects": list(rejects)}
         header, _ = self._request(request, wire.encode_table(rows))
         return AppendResult(**header["appended"])
 

@@ -7,7 +7,8 @@ What it reads otherwise than DuckDB is changed in the tokens, never in the text:
 - ``?`` gets its number (``$1``, ``$2`` …), because a tree does not remember the text's order;
 - ``lambda x: …`` becomes ``x -> …``, which is written back as DuckDB wants it;
 - ``TABLE t`` as an argument of a stream window (Flink's spelling) becomes ``t``;
-- ``a[:n]`` becomes ``a[1:n]``, because ``:n`` would be a parameter;
+- ``:name`` becomes ``$name`` where a value can stand, and ``a[:n]`` becomes ``a[1:n]``;
+- ``x'00ff'`` becomes ``unhex('00ff')``;
 - ``INTERVAL '1.5 hours'`` becomes a cast, because ``INTERVAL '1.5' HOURS`` means one hour.
 """
 
@@ -21,7 +22,15 @@ from sqlglot.errors import ParseError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from tidemill.errors import SqlSyntaxError, did_you_mean
-from tidemill.sql.tokens import DIALECT, DOCS_HINT, Cursor, depth_change, position_at, words
+from tidemill.sql.tokens import (
+    DIALECT,
+    DOCS_HINT,
+    RESERVED,
+    Cursor,
+    depth_change,
+    position_at,
+    words,
+)
 
 NESTING_MAX = 100
 DEPTH_MAX = 3_000
@@ -132,19 +141,21 @@ def _too_deep(text: str, token: Token) -> SqlSyntaxError:
 
 def adapt(text: str, tokens: list[Token]) -> list[Token]:
     """The tokens in the spelling that the stock parser reads."""
-    if not any(token.token_type in _ADAPTED or _is_word(token, "LAMBDA") for token in tokens):
+    if not any(token.token_type in _ADAPTED or token.text in _ADAPTED_WORDS for token in tokens):
         return tokens
     adapted: list[Token] = []
     index = count = 0
-    numbered = next((token for token in tokens if token.token_type == TokenType.PARAMETER), None)
+    numbered = any(token.token_type == TokenType.PARAMETER for token in tokens)
     while index < len(tokens):
         token = tokens[index]
         kind = token.token_type
         if kind == TokenType.PLACEHOLDER:
             count += 1
-            if numbered is not None:
+            if numbered:
                 raise _mixed(text, token)
             adapted += [_like(token, TokenType.PARAMETER, "$"), _like(token, _NUMBER, str(count))]
+        elif kind == TokenType.COLON and _is_parameter(tokens, index):
+            adapted.append(_like(token, TokenType.PARAMETER, "$"))
         elif (end := _lambda_end(tokens, index)) > 0:
             adapted += _arrow(tokens[index + 1 : end], tokens[end])
             index = end
@@ -152,10 +163,13 @@ def adapt(text: str, tokens: list[Token]) -> list[Token]:
             pass
         elif kind == TokenType.SESSION and _next_is(tokens, index, TokenType.L_PAREN):
             adapted.append(_like(token, TokenType.VAR, token.text))
-        elif kind == TokenType.L_BRACKET and _next_is(tokens, index, TokenType.COLON):
+        elif kind == TokenType.L_BRACKET and _opens_slice(tokens, index):
             adapted += [token, _like(token, _NUMBER, "1")]
         elif kind == TokenType.INTERVAL and _is_fraction(tokens, index):
             adapted += [tokens[index + 1], _like(token, TokenType.DCOLON, "::"), token]
+            index += 1
+        elif _is_blob(tokens, index):
+            adapted += _unhex(token, tokens[index + 1])
             index += 1
         else:
             adapted.append(token)
@@ -175,12 +189,71 @@ _NUMBER = TokenType.NUMBER
 _ADAPTED = frozenset(
     {
         TokenType.PLACEHOLDER,
+        TokenType.COLON,
         TokenType.TABLE,
         TokenType.SESSION,
         TokenType.L_BRACKET,
         TokenType.INTERVAL,
     }
 )
+_ADAPTED_WORDS = frozenset({"lambda", "LAMBDA", "Lambda", "x", "X"})
+_OPERANDS = frozenset(
+    {
+        TokenType.VAR,
+        TokenType.IDENTIFIER,
+        TokenType.STRING,
+        TokenType.NUMBER,
+        TokenType.R_PAREN,
+        TokenType.R_BRACKET,
+        TokenType.R_BRACE,
+    }
+)
+_BEFORE_VALUES = RESERVED | words("between like ilike is interval values by set glob escape")
+
+
+def _is_parameter(tokens: list[Token], index: int) -> bool:
+    """Whether the colon starts ``:name``: a word sticks to it and an operand cannot end before it.
+
+    Elsewhere a colon belongs to a slice, a struct or a prefix alias.
+    """
+    if index + 1 >= len(tokens) or index == 0:
+        return False
+    colon, name, before = tokens[index], tokens[index + 1], tokens[index - 1]
+    if name.start != colon.end + 1 or not (name.text[:1].isalnum() or name.text[:1] == "_"):
+        return False
+    if name.token_type in (TokenType.STRING, TokenType.IDENTIFIER):
+        return False
+    if before.token_type == TokenType.L_BRACKET:
+        return not _opens_slice(tokens, index - 1)
+    if before.text[:1].isalpha() and before.token_type not in _OPERANDS:
+        return before.text.lower().split()[-1] in _BEFORE_VALUES
+    return before.token_type not in _OPERANDS
+
+
+def _opens_slice(tokens: list[Token], index: int) -> bool:
+    """``a[:n]``: the bracket follows an operand and a colon follows the bracket."""
+    after_operand = index > 0 and tokens[index - 1].token_type in _OPERANDS
+    return after_operand and _next_is(tokens, index, TokenType.COLON)
+
+
+def _is_blob(tokens: list[Token], index: int) -> bool:
+    """``x'00ff'``."""
+    token = tokens[index]
+    return (
+        token.text in ("x", "X")
+        and token.token_type == TokenType.VAR
+        and _next_is(tokens, index, TokenType.STRING)
+        and tokens[index + 1].start == token.end + 1
+    )
+
+
+def _unhex(token: Token, text: Token) -> list[Token]:
+    return [
+        _like(token, TokenType.VAR, "unhex"),
+        _like(token, TokenType.L_PAREN, "("),
+        text,
+        _like(token, TokenType.R_PAREN, ")"),
+    ]
 
 
 def _like(token: Token, kind: TokenType, text: str) -> Token:

@@ -12,7 +12,6 @@ import tidemill
 from tidemill.cli.main import SUBCOMMANDS, main
 from tidemill.server.local import LocalServer
 
-
 CREATE = (
     "CREATE STREAMING TABLE t (ts TIMESTAMP, a INT) WITH (late = 'divert'); CREATE INDEX ON t (a)"
 )

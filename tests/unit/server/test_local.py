@@ -159,7 +159,7 @@ def test_many_clients_ask_at_once(server: LocalServer, database: Database) -> No
     def ask(number: int) -> None:
         with connect(database.path) as client:
             for _ in range(5):
-                answers.append(client.sql("SELECT ?::INT", [number]).fetchall()[0][0])
+                answers.append(client.sql("SELECT CAST(? AS INT)", [number]).fetchall()[0][0])
 
     threads = [threading.Thread(target=ask, args=(number,)) for number in range(12)]
     for thread in threads:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.columns import Columns
 from rich.console import Group, RenderableType
 from rich.panel import Panel
 from rich.table import Table
@@ -16,6 +15,7 @@ from tidemill.cli.demo.producer import Counters
 from tidemill.cli.demo.questions import ROWS_SHOWN, Answer
 from tidemill.cli.demo.traffic import Traffic
 from tidemill.cli.shell import format_seconds
+from tidemill.cli.status import format_bytes
 from tidemill.clock import from_us
 
 BARS = "▁▂▃▄▅▆▇█"
@@ -28,9 +28,8 @@ def draw(
     warehouse: Path, traffic: Traffic, rate: float, counters: Counters, answers: dict[str, Answer]
 ) -> RenderableType:
     """The whole dashboard."""
-    panels = Columns(
-        [congested_panel(answers["congested"]), stopped_panel(answers["stopped"])], padding=(0, 1)
-    )
+    panels = Table.grid(padding=(0, 1))
+    panels.add_row(congested_panel(answers["congested"]), stopped_panel(answers["stopped"]))
     return Group(
         flow_panel(traffic, rate, counters, answers["held"]),
         panels,
@@ -47,10 +46,10 @@ def flow_panel(traffic: Traffic, rate: float, counters: Counters, held: Answer) 
         Text(f"{newest:>9,} rows/s", "bold green"),
         Text(sparkline(speeds), "green"),
     )
-    rows_held = held.rows[0][0] if held.rows else 0
+    rows_held, bytes_held = held.rows[0] if held.rows else (0, 0)
     lines.add_row(
         Text(f"{counters.rows_in:>9,} rows in"),
-        Text(f"{counters.stored:,} stored, {rows_held:,} in memory (30 minutes of traffic)"),
+        Text(f"{counters.stored:,} stored, {rows_held:,} in memory, {format_bytes(bytes_held)}"),
     )
     title = f"{traffic.cars:,} cars on {traffic.xways} expressways"
     clock = f"{from_us(counters.simulated_us):%Y-%m-%d %H:%M:%S}, {rate:g}× speed"
@@ -68,7 +67,7 @@ def congested_panel(answer: Answer) -> Panel:
         table.add_row(
             str(xway), DIRECTIONS[direction], str(segment), f"{speed:.0f}", bar, f"{cars:,}"
         )
-    return _panel("congested segments, last 5 minutes", table, answer, width=48)
+    return _panel("congested segments, last 5 minutes", table, answer, width=45)
 
 
 def stopped_panel(answer: Answer) -> Panel:
@@ -77,7 +76,7 @@ def stopped_panel(answer: Answer) -> Panel:
         table.add_column(name, justify="left" if not name else "right")
     for vid, xway, direction, segment, _ in answer.rows:
         table.add_row(str(vid), str(xway), DIRECTIONS[direction], str(segment))
-    return _panel(f"{stopped_count(answer):,} cars stopped, 4 reports", table, answer, width=34)
+    return _panel(f"{stopped_count(answer):,} cars stopped, 4 reports", table, answer, width=33)
 
 
 def stopped_count(answer: Answer) -> int:
@@ -114,7 +113,8 @@ def plain_line(counters: Counters, answers: dict[str, Answer]) -> str:
     return (
         f"{from_us(counters.simulated_us):%H:%M:%S} {newest:,} rows/s, {counters.rows_in:,} in = "
         f"{counters.stored:,} stored + {counters.late:,} late + {counters.rejected:,} rejected, "
-        f"{stopped_count(answers['stopped'])} cars stopped{slowest}, asked in {format_seconds(congested.elapsed_s)}"
+        f"{stopped_count(answers['stopped'])} cars stopped{slowest}, "
+        f"asked in {format_seconds(congested.elapsed_s)}"
     )
 
 

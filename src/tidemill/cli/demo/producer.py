@@ -16,7 +16,7 @@ TICK_S = 0.25
 # Where the warehouse is slower than the simulated world, the world waits: no backlog grows.
 BEHIND_S_MAX = 2.0
 ADVANCE_S_MAX = 120
-HISTORY_S = 60
+HISTORY_S = 50
 
 
 @dataclass

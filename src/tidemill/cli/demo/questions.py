@@ -32,7 +32,7 @@ REJECTED = """\
 SELECT _reason, count(*) AS rows FROM pos_reports$rejected
 GROUP BY _reason ORDER BY max(_at) DESC LIMIT 4"""
 HELD = """\
-SELECT count(*) AS rows FROM pos_reports"""
+SELECT rows, bytes FROM tidemill.tables WHERE table_name = 'pos_reports'"""
 
 QUESTIONS = {"congested": CONGESTED, "stopped": STOPPED, "rejected": REJECTED, "held": HELD}
 
