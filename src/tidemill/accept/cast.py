@@ -11,8 +11,10 @@ good data pays nothing for the possibility of bad data.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -21,6 +23,7 @@ import pyarrow.compute as pc
 from tidemill.types import Column, quote
 
 _BY_DUCKDB_FROM_TEXT = (
+    pa.types.is_boolean,
     pa.types.is_timestamp,
     pa.types.is_date,
     pa.types.is_time,
@@ -75,6 +78,8 @@ class Caster:
             return pa.nulls(len(array), target)
         if pa.types.is_dictionary(source):
             return self._cast(array.dictionary_decode(), column)
+        if pa.types.is_string_view(source):
+            return self._cast(array.cast(pa.string()), column)
         if isinstance(target, pa.BaseExtensionType) or isinstance(source, pa.BaseExtensionType):
             return self._cast_by_duckdb(array, column)
         if pa.types.is_decimal(target) and not _is_text(source):
@@ -82,7 +87,14 @@ class Caster:
         if _is_text(source):
             return self._cast_text(array, column)
         if pa.types.is_interval(target) or pa.types.is_nested(target):
-            return self._cast_by_arrow_or_duckdb(array, column)
+            return self._cast_by_duckdb(array, column)
+        if _is_number(source) and pa.types.is_temporal(target):
+            raise CastError("a number is no time; give a datetime or a text")
+        if pa.types.is_temporal(source) and _is_number(target):
+            raise CastError("a time is no number")
+        if pa.types.is_decimal(source) and pa.types.is_integer(target):
+            array = array.cast(pa.decimal256(76, 0), safe=True)  # raises where digits would go
+            return array.cast(target, safe=True)
         cast = array.cast(target, safe=True)
         if not (pa.types.is_decimal(source) and pa.types.is_floating(target)):
             _check_way_back(array, cast)
@@ -93,7 +105,12 @@ class Caster:
         if _is_text(target):
             return array.cast(target)
         if not any(test(target) for test in _BY_DUCKDB_FROM_TEXT):
-            return pc.utf8_trim_whitespace(array).cast(target, safe=True)
+            cast = pc.utf8_trim_whitespace(array).cast(target, safe=True)
+            if pa.types.is_floating(target):
+                _check_finite(array, cast)
+            return cast
+        if pa.types.is_temporal(target) and _any(pc.match_substring_regex(array, _TOO_FINE)):
+            raise CastError("it is finer than a microsecond")
         return self._cast_by_arrow_or_duckdb(array, column)
 
     def _cast_by_arrow_or_duckdb(self, array: pa.Array, column: Column) -> pa.Array:
@@ -111,13 +128,37 @@ class Caster:
         cast = table.column(0).combine_chunks()
         if not cast.type.equals(column.type.arrow):
             cast = _relabel(cast, column.type.arrow)
-        if pa.types.is_floating(array.type) or pa.types.is_decimal(array.type):
-            back = connection.sql(
-                f"SELECT count(*) FROM given WHERE v IS DISTINCT FROM CAST(v AS {name})"
-            )
-            if back.fetchall()[0][0]:
-                raise CastError("it would be rounded")
+        test = _lossy_test(name, array.type, str(connection.sql("SELECT v FROM given").types[0]))
+        if test and connection.sql(f"SELECT 1 FROM given WHERE {test} LIMIT 1").fetchall():
+            raise CastError("part of it would be lost")
         return cast
+
+
+def _lossy_test(name: str, source: pa.DataType, source_name: str) -> str | None:
+    """The SQL predicate that finds the values which a cast by DuckDB has changed.
+
+    Text is compared with what it says when its whole numbers and decimals are read as DOUBLE;
+    everything else is cast back. Where a DOUBLE becomes a REAL, it may be rounded."""
+    if name == "JSON":
+        return None
+    if name == "DATE":
+        return "TRY_CAST(v AS TIMESTAMP) <> CAST(v AS DATE)"
+    if _is_text(source):
+        wide = _EXACT_NAMES.sub(lambda match: match[1] or "DOUBLE", name)
+        if wide == name:
+            return None
+        return f"CAST(CAST(v AS {name}) AS {wide}) IS DISTINCT FROM CAST(v AS {wide})"
+    if "FLOAT" in name:
+        source_name = source_name.replace("DOUBLE", "FLOAT")
+    back = f"CAST(CAST(v AS {name}) AS {source_name})"
+    return f"{back} IS DISTINCT FROM CAST(v AS {source_name})"
+
+
+_EXACT_NAMES = re.compile(
+    r'("[^"]*")|\b(?:U?(?:TINY|SMALL|BIG|HUGE)INT|U?INTEGER|DECIMAL\(\d+,\d+\))'
+)
+_TOO_FINE = r"\.\d{6}0*[1-9]"
+_INFINITE = r"(?i)^\s*[+-]?inf(inity)?\s*$"
 
 
 def _relabel(array: pa.Array, target: pa.DataType) -> pa.Array:
@@ -128,6 +169,21 @@ def _relabel(array: pa.Array, target: pa.DataType) -> pa.Array:
         stored = array.storage if isinstance(array, pa.ExtensionArray) else array
         return pa.ExtensionArray.from_storage(target, stored.cast(target.storage_type))
     return array.cast(target)
+
+
+def _any(mask: pa.Array) -> bool:
+    return bool(pc.any(mask).as_py())
+
+
+def _check_finite(array: pa.Array, cast: pa.Array) -> None:
+    """Digits too many for a floating point number become infinite without a word."""
+    said = pc.match_substring_regex(array, _INFINITE)
+    if _any(pc.and_not(pc.is_inf(cast), said)):
+        raise CastError("it is too large")
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
 
 
 def _is_text(kind: pa.DataType) -> bool:
@@ -165,8 +221,16 @@ def _check_way_back(array: pa.Array, cast: pa.Array) -> None:
         raise CastError("part of it would be lost")
 
 
+def shown(value: pa.Scalar) -> Any:
+    """The value as Python has it, or as text where Python has no such value."""
+    try:
+        return value.as_py()
+    except (ValueError, OverflowError, pa.ArrowException):
+        return str(value)
+
+
 def _reason(value: pa.Scalar, column: Column, error: Exception) -> str:
-    shown = repr(value.as_py())
-    shown = shown if len(shown) <= 80 else shown[:77] + "…"
+    text = repr(shown(value))
+    text = text if len(text) <= 80 else text[:77] + "…"
     why = f": {error}" if isinstance(error, CastError) else ""
-    return f"{quote(column.name)} cannot hold {shown} as {column.type}{why}"
+    return f"{quote(column.name)} cannot hold {text} as {column.type}{why}"

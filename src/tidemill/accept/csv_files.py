@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.csv
 
-from tidemill.accept.found import BLOCK_BYTES, Found, open_stream
+from tidemill.accept.found import BLOCK_BYTES, Found, bytes_read, open_stream
 from tidemill.catalog.model import Table
 from tidemill.errors import FileFormatError, SettingError, UnknownNameError, did_you_mean
 from tidemill.rendering import row_as_json
@@ -66,8 +66,9 @@ def read_csv(
             ),
         )
         for batch in reader:
-            yield Found(pa.Table.from_batches([batch]), rejects, stream.tell())
-            rejects = []
+            # Arrow reads ahead: what comes while the caller has this batch goes with the next.
+            so_far, rejects = rejects, []
+            yield Found(pa.Table.from_batches([batch]), so_far, bytes_read(stream))
         if rejects:
             yield Found(pa.table({}), rejects)
 
@@ -87,14 +88,16 @@ def _csv_shape(
     """Delimiter, header and column names; None for an empty file."""
     quote = _one_char(options, "quote", '"')
     escape = _one_char(options, "escape", None)
-    skip = int(str(options.get("skip", 0)))
+    skip = _count(options.get("skip", 0))
     with open_stream(path) as stream:
         head = stream.read(1 << 16)
     if head.startswith(codecs.BOM_UTF8):
         head = head[len(codecs.BOM_UTF8) :]
     text = head.decode("utf-8", "replace")
     lines = text.splitlines()[skip:]
-    if not lines or not text.strip():
+    while lines and not lines[0].strip():  # Arrow passes over empty lines, but counts them
+        lines, skip = lines[1:], skip + 1
+    if not lines:
         return None
     delimiter = _one_char(options, "delimiter", None) or _one_char(options, "delim", None)
     delimiter = delimiter or _one_char(options, "sep", None) or _guess_delimiter(lines[0], table)
@@ -148,6 +151,16 @@ def _csv_kind(table: Table, name: str, as_text: bool) -> pa.DataType:
     return kind if is_parsed and not as_text else pa.string()
 
 
+def _count(value: object) -> int:
+    try:
+        count = int(str(value))
+    except ValueError:
+        count = -1
+    if count < 0:
+        raise SettingError(f'option "skip" must be a number of lines, not {value!r}')
+    return count
+
+
 def _flag(value: object) -> bool | None:
     if value is None:
         return None
@@ -164,6 +177,6 @@ def _one_char(options: Mapping[str, object], name: str, default: str | None) -> 
         return default
     text = str(options[name])
     text = {"\\t": "\t", "": ""}.get(text, text)
-    if len(text) > 1:
-        raise SettingError(f'option "{name}" must be one character, not {text!r}')
+    if len(text) > 1 or not text.isascii() or text in ("\n", "\r"):
+        raise SettingError(f'option "{name}" must be one ASCII character, not {text!r}')
     return text or None

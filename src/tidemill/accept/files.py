@@ -19,7 +19,7 @@ from tidemill.accept.csv_files import read_csv
 from tidemill.accept.found import BATCH_ROWS, Found, first_line
 from tidemill.accept.json_files import read_json, read_json_lines
 from tidemill.catalog.model import Table
-from tidemill.errors import FileFormatError, SettingError, did_you_mean
+from tidemill.errors import FileFormatError, SettingError, UnknownNameError, did_you_mean
 
 _OPTIONS: dict[str, tuple[str, ...]] = {
     "csv": csv_files.OPTIONS,
@@ -48,8 +48,8 @@ def read_file(
                 hint=did_you_mean(name, _OPTIONS[form])
                 or f"the options are {', '.join(_OPTIONS[form]) or 'none'}",
             )
-    _check_exists(path)
     try:
+        _check_exists(path)
         if form == "csv":
             yield from read_csv(path, table, columns, given, as_text)
         elif form == "parquet":
@@ -79,6 +79,13 @@ def _check_exists(path: Path) -> None:
 
 def _read_parquet(path: Path, columns: Sequence[str] | None) -> Iterator[Found]:
     with pa.parquet.ParquetFile(path) as file:
+        for name in columns or ():
+            if name not in file.schema_arrow.names:
+                raise UnknownNameError(
+                    f'"{path}" has no column "{name}"',
+                    hint=did_you_mean(name, file.schema_arrow.names)
+                    or f"its columns are {', '.join(file.schema_arrow.names)}",
+                )
         total = max(file.metadata.num_rows, 1)
         size, seen = path.stat().st_size, 0
         for batch in file.iter_batches(BATCH_ROWS, columns=list(columns) if columns else None):

@@ -26,5 +26,10 @@ def open_stream(path: Path) -> Any:
     return pa.input_stream(str(path), compression="detect")
 
 
+def bytes_read(stream: Any) -> int:
+    """How far a stream was read; 0 for a compressed one, which does not know."""
+    return int(stream.tell()) if stream.seekable() else 0
+
+
 def first_line(error: BaseException) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]

@@ -11,7 +11,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.json
 
-from tidemill.accept.found import BATCH_ROWS, BLOCK_BYTES, Found, first_line, open_stream
+from tidemill.accept.found import (
+    BATCH_ROWS,
+    BLOCK_BYTES,
+    Found,
+    bytes_read,
+    first_line,
+    open_stream,
+)
 from tidemill.accept.rows import from_dicts
 from tidemill.catalog.model import Table
 from tidemill.errors import FileFormatError
@@ -23,7 +30,7 @@ _ARRAY_BYTES_MAX = 512 << 20
 def read_json(path: Path, table: Table) -> Iterator[Found]:
     """Lines by Arrow where its types are ours; arrays, and everything else, line by line."""
     fields = _json_fields(table)
-    if fields is None or _is_json_array(path):
+    if fields is None or _is_json_array(path) or _is_blank(path):
         yield from read_json_lines(path, table, strict=True)
         return
     with open_stream(path) as stream:
@@ -37,7 +44,7 @@ def read_json(path: Path, table: Table) -> Iterator[Found]:
         for batch in reader:
             given = pa.Table.from_batches([batch])
             kept = [n for n in given.column_names if given.column(n).null_count < len(given)]
-            yield Found(given.select(kept or given.column_names[:1]), [], stream.tell())
+            yield Found(given.select(kept or given.column_names[:1]), [], bytes_read(stream))
 
 
 def _json_fields(table: Table) -> list[pa.Field] | None:
@@ -63,9 +70,24 @@ def _is_json_array(path: Path) -> bool:
         return bool(stream.read(1_024).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"["))
 
 
+def _is_blank(path: Path) -> bool:
+    """Whether there is nothing in the file, which Arrow takes for a mistake."""
+    with open_stream(path) as stream:
+        while block := stream.read(BLOCK_BYTES):
+            if block.lstrip(b"\xef\xbb\xbf \t\r\n"):
+                return False
+    return True
+
+
 def read_json_lines(path: Path, table: Table, strict: bool = False) -> Iterator[Found]:
     if _is_json_array(path):
         rows, rejects = _read_json_array(path)
+        if strict and rejects:
+            raise FileFormatError(
+                f'"{path}" holds {len(rejects)} values that are no JSON objects',
+                detail=f"for example {rejects[0][0][:80]}",
+                hint="set rejected = 'divert' to keep the objects",
+            )
         for start in range(0, max(len(rows), 1), BATCH_ROWS):
             yield Found(from_dicts(rows[start : start + BATCH_ROWS], table), rejects)
             rejects = []

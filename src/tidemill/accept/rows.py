@@ -9,25 +9,27 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemill.accept.cast import Caster
+from tidemill.accept.bounds import TIME_US_MAX, TIME_US_MIN
+from tidemill.accept.cast import Caster, shown
 from tidemill.accept.defaults import Defaults
+from tidemill.accept.found import first_line
 from tidemill.catalog.model import Table
 from tidemill.errors import RowsRejectedError, UnknownNameError, did_you_mean
 from tidemill.rendering import row_as_json
 from tidemill.types import Column, quote
 
-# Years 0001 to 9999: what Python's datetime, and everybody's tools, can show.
-TIME_US_MIN = -62_135_596_800_000_000
-TIME_US_MAX = 253_402_300_799_999_999
 EXAMPLES_MAX = 3
 
 
@@ -50,6 +52,7 @@ class Acceptor:
     def accept(self, given: pa.Table, first_row: int = 1) -> Checked:
         """Check a table of rows; ``first_row`` is the number of its first row in error messages."""
         sources = self._match(given.column_names)
+        _validate(given)
         batches, rejects = [], []
         row = first_row
         for part in given.combine_chunks().to_batches():
@@ -82,7 +85,6 @@ class Acceptor:
     def _check(
         self, part: pa.RecordBatch, sources: list[int | None]
     ) -> tuple[pa.RecordBatch, dict[int, str]]:
-        _validate(part)
         failures: dict[int, str] = {}
         arrays = []
         for column, source in zip(self.table.columns, sources, strict=True):
@@ -133,15 +135,23 @@ class Acceptor:
 
 def _rejects(part: pa.RecordBatch, failures: Mapping[int, str]) -> list[tuple[str, str]]:
     rows = sorted(failures)
-    texts = [row_as_json(row) for row in part.take(pa.array(rows, pa.int64())).to_pylist()]
+    bad = part.take(pa.array(rows, pa.int64()))
+    try:
+        values = bad.to_pylist()
+    except (ValueError, OverflowError, pa.ArrowException):  # times that Python does not know
+        values = [
+            {name: shown(column[at]) for name, column in zip(bad.schema.names, bad, strict=True)}
+            for at in range(len(rows))
+        ]
+    texts = [row_as_json(row) for row in values]
     return [(text, failures[row]) for text, row in zip(texts, rows, strict=True)]
 
 
-def _validate(part: pa.RecordBatch) -> None:
+def _validate(given: pa.Table) -> None:
     """Arrow data from outside may lie about its buffers; believe nothing that can crash us."""
-    is_simple = all(pa.types.is_primitive(field.type) for field in part.schema)
+    is_simple = all(pa.types.is_primitive(field.type) for field in given.schema)
     try:
-        part.validate(full=not is_simple)
+        given.validate(full=not is_simple)
     except pa.ArrowException as error:
         raise RowsRejectedError(
             "the batch is not valid Arrow data; nothing was stored", detail=str(error)
@@ -162,13 +172,23 @@ def read(rows: Any, table: Table) -> pa.Table:
     if isinstance(rows, tuple):
         return _from_tuples([rows], table)
     if hasattr(rows, "__arrow_c_stream__"):
-        return pa.RecordBatchReader.from_stream(rows).read_all()
+        return _from_stream(rows)
     if isinstance(rows, Iterable) and not isinstance(rows, str | bytes):
         return _from_list(list(rows), table)
     raise RowsRejectedError(
         f"rows of type {type(rows).__name__} cannot be appended",
         hint="give Arrow, pandas or Polars data, a dict, a tuple, or a list of dicts or tuples",
     )
+
+
+def _from_stream(rows: Any) -> pa.Table:
+    try:
+        return pa.RecordBatchReader.from_stream(rows).read_all()
+    except (pa.ArrowException, TypeError, ValueError, OSError) as error:
+        raise RowsRejectedError(
+            f"the {type(rows).__name__} cannot be read as an Arrow table; nothing was stored",
+            detail=first_line(error),
+        ) from error
 
 
 def _from_pandas(frame: Any) -> pa.Table:
@@ -190,6 +210,8 @@ def _from_list(rows: list[Any], table: Table) -> pa.Table:
     if all(isinstance(row, tuple | list) for row in rows):
         return _from_tuples(rows, table)
     if all(isinstance(row, pa.RecordBatch) for row in rows):
+        if any(not row.schema.equals(rows[0].schema) for row in rows):
+            raise RowsRejectedError("the batches have different columns; nothing was stored")
         return pa.Table.from_batches(rows)
     raise RowsRejectedError(
         "a list of rows must hold dicts only or tuples only",
@@ -222,18 +244,47 @@ def _array(values: list[Any], column: Column | None) -> pa.Array:
     """Python values as Arrow; what Arrow cannot give one type goes on as text or one by one."""
     if column is not None and column.type.name == "JSON":
         values = [v if isinstance(v, str) or v is None else row_as_json(v) for v in values]
+    if column is not None and pa.types.is_map(column.type.arrow):
+        values = [list(v.items()) if isinstance(v, Mapping) else v for v in values]
+    for kind in _kinds(values, column):
+        try:
+            return pa.array(values, kind)
+        except (pa.ArrowException, TypeError, ValueError, OverflowError):
+            continue
+    texts = [_text(value) for value in values]
     try:
-        return pa.array(values)
-    except (pa.ArrowException, TypeError, ValueError, OverflowError):
-        pass
-    try:
-        if column is not None and pa.types.is_nested(column.type.arrow):
-            return pa.array(values, column.type.arrow)
-    except (pa.ArrowException, TypeError, ValueError, OverflowError):
-        pass
-    return pa.array([None if value is None else _text(value) for value in values], pa.string())
+        return pa.array(texts, pa.string())
+    except UnicodeEncodeError:  # as bytes that are no UTF-8, so that the cast names the rows
+        raw = [None if text is None else text.encode("utf-8", "surrogatepass") for text in texts]
+        return pa.array(raw, pa.binary())
 
 
-def _text(value: Any) -> str:
-    text = value if isinstance(value, str) else str(value)
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+def _kinds(values: list[Any], column: Column | None) -> list[pa.DataType | None]:
+    """The Arrow types to try; None lets Arrow guess, unless its guess would cut something off."""
+    if column is None:
+        return [None]
+    target = column.type.arrow
+    if pa.types.is_map(target):
+        return [target]
+    if pa.types.is_temporal(target):
+        kinds = {type(value) for value in values}
+        if dt.date in kinds and len(kinds - {dt.date, type(None)}):
+            return []  # Arrow would take datetimes for dates
+    return [None, target] if pa.types.is_nested(target) else [None]
+
+
+_TEXTABLE = (str, int, float, Decimal, dt.date, dt.time, dt.timedelta, UUID, list, tuple, Mapping)
+_MISSING = ("NAType", "NaTType")  # pandas's own NULLs
+
+
+def _text(value: Any) -> str | None:
+    if value is None or type(value).__name__ in _MISSING:
+        return None
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "surrogateescape")
+    if isinstance(value, (*_TEXTABLE, np.generic)):
+        return str(value)
+    raise RowsRejectedError(
+        f"a value of type {type(value).__name__} cannot be stored; nothing was stored",
+        hint="give numbers, texts, bytes, dates and times, UUIDs, or lists and dicts of these",
+    )

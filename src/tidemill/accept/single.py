@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from tidemill.accept.bounds import TIME_US_MAX, TIME_US_MIN
 from tidemill.accept.defaults import Defaults
 from tidemill.catalog.model import Table
 from tidemill.clock import to_us
@@ -150,7 +151,9 @@ def _is_encodable(value: str) -> bool:
 def _timestamp(is_zoned: bool) -> _Convert:
     def convert(value: Any) -> Any:
         if type(value) is dt.datetime and (value.tzinfo is not None) == is_zoned:
-            return to_us(value)
+            time_us = to_us(value)  # a zone can carry it past the last year
+            if TIME_US_MIN <= time_us <= TIME_US_MAX:
+                return time_us
         raise _Unsure
 
     return convert

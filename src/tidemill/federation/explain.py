@@ -33,6 +33,8 @@ def _scan_lines(selected: Selected) -> list[str]:
         lines.append(
             f"  interval index: {_span(wanted)} -> {found.blocks_in_span} of {found.blocks} blocks"
         )
+    if wanted.newest is not None:
+        lines.append(f"  newest {wanted.newest} rows of the span suffice")
     if found.index is not None:
         conditions = " and ".join(f"{c.column} {_ranges(c.ranges)}" for c in wanted.conditions)
         lines.append(f"  value index {found.index}: {conditions}")

@@ -13,7 +13,7 @@ clocks and rows come in when it runs.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sqlglot import exp
@@ -24,6 +24,7 @@ from tidemill.federation import system
 from tidemill.federation.duck import REFERENCE
 from tidemill.federation.references import physical_name
 from tidemill.hot.side import LATE_SUFFIX, REJECTED_SUFFIX
+from tidemill.sql.latest import newest_wanted
 from tidemill.sql.names import find_cte, position_of, table_name_of
 from tidemill.sql.params import Params, check_params, placeholder_key, value_of
 from tidemill.sql.predicates import Conjunct, ScanRequest, find_scans
@@ -45,6 +46,7 @@ class Scan:
     table: Table | None = None
     conjuncts: tuple[Conjunct, ...] = ()
     with_seq: bool = False
+    newest: int | None = None
 
 
 @dataclass(frozen=True)
@@ -97,9 +99,10 @@ def make_plan(query: exp.Expression, snapshot: Snapshot, params: Params = None) 
             continue  # it went into a key query
         request = requests.get(id(node))
         conjuncts = request.conjuncts if request else ()
+        newest = newest_wanted(node, snapshot.find(name), conjuncts)
         scan = _resolve(node, name, names_of[id(node)], snapshot, conjuncts, with_seq)
         if scan is not None:
-            scans.append(scan)
+            scans.append(replace(scan, newest=newest))
     return Plan(
         tree.sql(dialect="duckdb"),
         tuple(scans),

@@ -115,7 +115,8 @@ class Runner:
             with hot.published.lock:
                 return Selected(scan, side.table())
         asked = [*_asked(scan, values), *keys]
-        wanted = wanted_of(scan.table, asked, scan.with_seq)
+        newest = scan.newest if len(asked) == len(scan.conjuncts) else None
+        wanted = wanted_of(scan.table, asked, scan.with_seq, newest)
         selection = views[scan.table.table_id].select(wanted)
         return Selected(scan, selection.table, wanted, selection)
 

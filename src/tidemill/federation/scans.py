@@ -17,7 +17,9 @@ KEYS_MAX = 10_000  # a longer IN list is cheaper to scan for than to look up
 Asked = tuple[str, str, tuple[object, ...]]  # column, operator, constants
 
 
-def wanted_of(table: Table, asked: Iterable[Asked], with_seq: bool) -> Wanted:
+def wanted_of(
+    table: Table, asked: Iterable[Asked], with_seq: bool, newest: int | None = None
+) -> Wanted:
     """The span of time and the indexed conditions in what a query asks of a table.
 
     Whatever cannot be compared exactly as the index compares it is left out: DuckDB applies the
@@ -42,7 +44,7 @@ def wanted_of(table: Table, asked: Iterable[Asked], with_seq: bool) -> Wanted:
         elif column.name in indexed:
             known = conditions.get(column.name)
             conditions[column.name] = _combine(known, Condition(column.name, ranges))
-    return Wanted(low, high, tuple(conditions.values()), with_seq)
+    return Wanted(low, high, tuple(conditions.values()), with_seq, newest)
 
 
 def _points(kind: pa.DataType, values: tuple[object, ...]) -> tuple[Range, ...] | None:
@@ -70,13 +72,13 @@ def _range(kind: pa.DataType, operator: str, value: object) -> tuple[Range, ...]
 def _narrow(
     low: int | None, high: int | None, ranges: tuple[Range, ...]
 ) -> tuple[int | None, int | None]:
-    """Intersect a span of time with the smallest span around some ranges."""
+    """Intersect a span of time with the smallest span around some ranges (microseconds)."""
     if not ranges:
         return 1, 0  # nothing can match
-    lows: list[Any] = [r.low for r in ranges]
-    highs: list[Any] = [r.high for r in ranges]
-    around_low = None if None in lows else min(lows)
-    around_high = None if None in highs else max(highs)
+    lows = [None if r.low is None else r.low + (not r.low_included) for r in ranges]
+    highs = [None if r.high is None else r.high - (not r.high_included) for r in ranges]
+    around_low = None if None in lows else min(low for low in lows if low is not None)
+    around_high = None if None in highs else max(high for high in highs if high is not None)
     if around_low is not None:
         low = around_low if low is None else max(low, around_low)
     if around_high is not None:

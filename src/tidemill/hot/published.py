@@ -193,6 +193,13 @@ class Published:
         with self.lock:
             return self._interval.find(low_us, high_us), self._replaced
 
+    def settle_replaced(self) -> None:
+        """Give the memory of replaced rows back without waiting for a reader."""
+        with self.lock:
+            if self._replaced:
+                self._apply_replaced()
+                self._view = None
+
     def _apply_replaced(self) -> None:
         """Take replaced rows out of blocks and tail: once per reader, not once per row."""
         gone, self._replaced = self._replaced, set()

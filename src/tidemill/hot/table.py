@@ -166,6 +166,8 @@ class HotTable:
                 hint=f'append smaller batches, or ALTER TABLE "{name}" SET (memory = …)',
             )
         self.expire()
+        with self._publish_lock:
+            self.published.settle_replaced()
         with self._freed:
             if self._freed.wait_for(has_room, max(deadline_s - time.monotonic(), 0)):
                 return
@@ -233,10 +235,10 @@ class HotTable:
         with self._publish_lock:
             while self._unpublished and self._unpublished[0].ticket <= durable:
                 unit = self._unpublished[0]
-                self.published.show(unit)
-                self._unpublished.popleft()
                 if unit.batches:
                     self._bytes_published += unit.nbytes
+                self.published.show(unit)
+                self._unpublished.popleft()
             if self.published.is_due:
                 self._seal()
 

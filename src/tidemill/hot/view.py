@@ -9,7 +9,7 @@ predicates are applied to the selection.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -46,12 +46,16 @@ class Condition:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a scan can need: a span of time (both ends included) and conditions on columns."""
+    """What a scan can need: a span of time (both ends included) and conditions on columns.
+
+    ``newest`` is set when only so many of the newest rows of the span matter (and no condition
+    is asked besides)."""
 
     low_us: int | None = None
     high_us: int | None = None
     conditions: tuple[Condition, ...] = ()
     with_seq: bool = False
+    newest: int | None = None
 
 
 @dataclass(frozen=True)
@@ -97,9 +101,21 @@ class View:
     def schema(self, with_seq: bool) -> pa.Schema:
         return self.table.schema.append(SEQ_FIELD) if with_seq else self.table.schema
 
+    @cached_property
+    def span_us(self) -> tuple[int, int]:
+        """The oldest and the newest time held; a span the wrong way round when there is none."""
+        name = self.table.time_column
+        tails = [keys.words(piece.batch.column(name)) for piece in self.tail]
+        lows = [b.time_min_us for b in self.blocks] + [int(t.min()) for t in tails if len(t)]
+        highs = [b.time_max_us for b in self.blocks] + [int(t.max()) for t in tails if len(t)]
+        return min(lows, default=1), max(highs, default=0)
+
     def select(self, wanted: Wanted) -> Selection:
+        """The rows that can matter to a scan."""
+        if wanted.newest is not None:
+            wanted = replace(wanted, low_us=self._low_of_newest(wanted))
         chosen = _choose(self.table, wanted.conditions)
-        if chosen is None and wanted.low_us is None and wanted.high_us is None:
+        if chosen is None and self._is_inside(wanted):
             count = len(self.blocks)
             whole = self.whole(wanted.with_seq)
             return Selection(whole, None, count, count, count, self.rows, self.rows)
@@ -114,6 +130,30 @@ class View:
         return Selection(
             table, name, len(self.blocks), len(blocks), blocks_read, self.rows, table.num_rows
         )
+
+    def _is_inside(self, wanted: Wanted) -> bool:
+        """Whether everything held lies in the span wanted."""
+        low, high = self.span_us if self.rows else (0, 0)
+        return (wanted.low_us is None or wanted.low_us <= low) and (
+            wanted.high_us is None or wanted.high_us >= high
+        )
+
+    def _low_of_newest(self, wanted: Wanted) -> int | None:
+        """A time that at least ``newest`` rows of the span reach, looking at the youngest first."""
+        assert wanted.newest is not None
+        if wanted.newest >= self.rows:
+            return wanted.low_us
+        name, high = self.table.time_column, wanted.high_us
+        parts = [(b.time_max_us, b.times) for b in self.interval.find(wanted.low_us, high)]
+        tails = [keys.words(piece.batch.column(name)) for piece in self.tail]
+        parts += [(int(times.max()), times) for times in tails if len(times)]
+        kept = np.empty(0, dtype=np.int64)
+        for newest_us, times in sorted(parts, key=lambda part: -part[0]):
+            if len(kept) >= wanted.newest and newest_us < kept[0]:
+                break
+            times = times if high is None else times[times <= high]
+            kept = np.sort(np.concatenate((kept, times)))[-max(wanted.newest, 1) :]
+        return int(kept[0]) if len(kept) >= wanted.newest and len(kept) else wanted.low_us
 
 
 @dataclass(frozen=True)

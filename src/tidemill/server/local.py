@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import os
 import shutil
 import socket
@@ -48,8 +49,14 @@ class LocalServer:
         self._lock = threading.Lock()
         self._connections: dict[socket.socket, threading.Thread] = {}
         self._closing = False
-        self.path, self._folder = _choose_path(database.path)
-        self._listener = _listen(self.path)
+        self._folder: Path | None = None
+        self.path = database.path.absolute() / SOCKET_FILE
+        try:
+            self._listener = _listen(self.path)
+        except OSError:  # the path is too long, or the file system has no sockets
+            self._folder = Path(tempfile.mkdtemp(prefix="tidemill-"))
+            self.path = self._folder / SOCKET_FILE
+            self._listener = _listen(self.path)
         self._acceptor = threading.Thread(
             target=self._accept_all, name="tidemill-local-accept", daemon=True
         )
@@ -194,16 +201,9 @@ def _send(connection: socket.socket, header: dict[str, object], table: pa.Table 
             wire.write_table(cast(BinaryIO, sink), table)
 
 
-def _choose_path(folder: Path) -> tuple[Path, Path | None]:
-    """Where the socket goes, and the temporary folder around it if one was needed."""
-    path = folder.absolute() / SOCKET_FILE
-    if len(os.fsencode(path)) <= SOCKET_PATH_BYTES_MAX:
-        return path, None
-    temporary = Path(tempfile.mkdtemp(prefix="tidemill-"))
-    return temporary / SOCKET_FILE, temporary
-
-
 def _listen(path: Path) -> socket.socket:
+    if len(os.fsencode(path)) > SOCKET_PATH_BYTES_MAX:
+        raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG), str(path))
     path.unlink(missing_ok=True)  # left by an owner that died; we own the warehouse now
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
