@@ -66,13 +66,15 @@ class Runner:
     def fill(self, plan: Plan, params: Params) -> Filled:
         """Values, then views of all tables, then the rows that can matter."""
         views: dict[int, View] = {}
+        clocks: dict[str, NowBounds] = {}
         for table in _hot_tables(plan):
-            views.setdefault(table.table_id, self._table(table).view())
+            if table.table_id not in views:
+                hot = self._table(table)
+                clocks[table.name.lower()] = _bounds(hot)
+                views[table.table_id] = hot.view()
         values = plan.values(params)
-        if plan.bounds:
-            by_name = {view.table.name.lower(): view for view in views.values()}
-            for bound in plan.bounds:
-                values[bound.name] = bound.value(lambda name: _bounds(by_name[name.lower()]))
+        for bound in plan.bounds:
+            values[bound.name] = bound.value(lambda name: clocks[name.lower()])
         return self._fill(plan, values, views)
 
     def _fill(self, plan: Plan, values: dict[str, object], views: dict[int, View]) -> Filled:
@@ -127,10 +129,13 @@ def _hot_tables(plan: Plan) -> Iterator[Table]:
         yield from _hot_tables(query.plan)
 
 
-def _bounds(view: View) -> NowBounds:
-    now_us = view.now_us if view.now_us is not None else 0
-    upper_us = view.upper_us if view.upper_us is not None else _TIME_US_MAX
-    return NowBounds(now_us, upper_us)
+def _bounds(hot: HotTable) -> NowBounds:
+    """What the table calls now. It is asked before the view is taken: a row that arrives between
+    the two is newer than the upper bound, and RECENT leaves it to the next reader."""
+    now_us, upper_us = hot.progress.now_us(), hot.progress.upper_us()
+    return NowBounds(
+        now_us if now_us is not None else 0, upper_us if upper_us is not None else _TIME_US_MAX
+    )
 
 
 def _asked(scan: Scan, values: Mapping[str, object]) -> list[Asked]:

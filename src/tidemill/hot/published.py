@@ -175,7 +175,7 @@ class Published:
         self._tail_rows = sum(piece.rows for piece in tail)
         self._tail_bytes = sum(int(piece.batch.nbytes) for piece in tail)
 
-    def view(self, now_us: int | None, upper_us: int | None) -> View:
+    def view(self) -> View:
         """What is published now, held still."""
         with self.lock:
             if self._rows or self._replaced:
@@ -186,7 +186,7 @@ class Published:
                 self._view = View(
                     self.table, self._blocks, self._interval.freeze(), self._tail, self.last_seq
                 )
-            return replace(self._view, now_us=now_us, upper_us=upper_us)
+            return self._view
 
     def blocks_between(self, low_us: int, high_us: int) -> tuple[list[Block], set[int]]:
         """Blocks, and the replaced rows that still stand in them, which a view would leave out."""

@@ -82,7 +82,8 @@ class HotTable:
         return self.published.nbytes + young + max(self._bytes_written - self._bytes_published, 0)
 
     def view(self) -> View:
-        return self.published.view(self.progress.now_us(), self.progress.upper_us())
+        """What is published now, held still."""
+        return self.published.view()
 
     # -- append
 

@@ -9,7 +9,7 @@ predicates are applied to the selection.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -80,23 +80,23 @@ class View:
     interval: IntervalIndex
     tail: tuple[Piece, ...]
     published_seq: int
-    now_us: int | None = None
-    upper_us: int | None = None
-    _whole: dict[bool, pa.Table] = field(default_factory=dict)
 
     @cached_property
     def rows(self) -> int:
         return sum(b.rows for b in self.blocks) + sum(p.rows for p in self.tail)
 
     def whole(self, with_seq: bool) -> pa.Table:
-        """All rows, without a copy."""
-        if with_seq not in self._whole:
-            parts: list[pa.RecordBatch] = []
-            held: tuple[Block | Piece, ...] = (*self.blocks, *self.tail)
-            for part in held:
-                parts.append(_with_seq(part, part.batch) if with_seq else part.batch)
-            self._whole[with_seq] = pa.Table.from_batches(parts, self.schema(with_seq))
-        return self._whole[with_seq]
+        """All rows, without a copy; the sequence numbers, if wanted, are made for the occasion."""
+        if not with_seq:
+            return self._whole
+        held: tuple[Block | Piece, ...] = (*self.blocks, *self.tail)
+        parts = [_with_seq(part, part.batch) for part in held]
+        return pa.Table.from_batches(parts, self.schema(with_seq))
+
+    @cached_property
+    def _whole(self) -> pa.Table:
+        batches = [part.batch for part in (*self.blocks, *self.tail)]
+        return pa.Table.from_batches(batches, self.table.schema)
 
     def schema(self, with_seq: bool) -> pa.Schema:
         return self.table.schema.append(SEQ_FIELD) if with_seq else self.table.schema
