@@ -114,7 +114,7 @@ find_uv() {
 sync_packages() {
     set -- sync --frozen --compile-bytecode --python "$PY"
     [ -n "$JAVA" ] || set -- "$@" --extra java
-    "$UV" "$@" >>"$LOG" 2>&1
+    "$UV" "$@" >>"$LOG" 2>&1 && .venv/bin/python -m compileall -q src >>"$LOG" 2>&1
 }
 
 if up_to_date; then

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
@@ -123,13 +123,21 @@ class Database:
         return Result(result.table, result.types, result.message, time.perf_counter() - began)
 
     def append(
-        self, table: str, rows: Any, *, source: str | None = None, offset: int | None = None
+        self,
+        table: str,
+        rows: Any,
+        *,
+        source: str | None = None,
+        offset: int | None = None,
+        rejects: Sequence[tuple[str, str]] = (),
     ) -> AppendResult:
         """Append Arrow, pandas or Polars data, dicts or tuples. Returns once they are stored.
 
-        With ``source`` and ``offset`` the append is idempotent: the same pair is stored once."""
+        With ``source`` and ``offset`` the append is idempotent: the same pair is stored once.
+        ``rejects`` are (row as JSON, reason) pairs that a reader of files already refused; a table
+        that diverts keeps them beside the rows, any other refuses the batch."""
         self._require_open()
-        return self._writer.append(table, rows, source, offset)
+        return self._writer.append(table, rows, source, offset, rejects)
 
     def close(self) -> None:
         """Give the warehouse back. What was acknowledged is on disk; closing twice is no error."""

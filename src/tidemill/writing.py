@@ -81,15 +81,24 @@ class Writer:
 
     # -- append
 
-    def append(self, name: str, rows: Any, source: str | None, offset: int | None) -> AppendResult:
+    def append(
+        self,
+        name: str,
+        rows: Any,
+        source: str | None,
+        offset: int | None,
+        rejects: Sequence[tuple[str, str]] = (),
+    ) -> AppendResult:
         desk = self._desk(name)
-        if source is None and offset is None:
+        if source is None and offset is None and not rejects:
             row = self._single(desk, rows)
             if row is not None and self._hot_of(desk.table).append_row(row):
                 return AppendResult(1, stored=1)
         _check_source(source, offset)
-        given = read(rows, desk.table)
-        return self._store(desk, desk.acceptor.accept(given), source, offset)
+        _check_rejects(rejects, desk.table)
+        checked = desk.acceptor.accept(read(rows, desk.table))
+        checked = Checked(checked.batches, (*checked.rejects, *rejects))
+        return self._store(desk, checked, source, offset)
 
     def _single(self, desk: _Desk, rows: Any) -> tuple[Any, ...] | None:
         if not desk.reader.is_usable or not desk.table.is_streaming:
@@ -341,6 +350,15 @@ def _check_source(source: str | None, offset: int | None) -> None:
         raise RowsRejectedError(f"source must be a text of 1 to {SOURCE_CHARS_MAX} characters")
     if isinstance(offset, bool) or not isinstance(offset, int) or not 0 <= offset <= OFFSET_MAX:
         raise RowsRejectedError(f"offset must be a whole number from 0 to {OFFSET_MAX}")
+
+
+def _check_rejects(rejects: Sequence[tuple[str, str]], table: Table) -> None:
+    if rejects and (not table.is_streaming or table.settings["rejected"] != "divert"):
+        raise RowsRejectedError(
+            f'{len(rejects)} rows do not fit table "{table.name}"; nothing was stored',
+            detail=f"for example: {rejects[0][1]}",
+            hint="correct them, or ALTER TABLE … SET (rejected = 'divert') to set such rows aside",
+        )
 
 
 def _count(answer: pa.Table, otherwise: int) -> int:

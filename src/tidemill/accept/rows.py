@@ -164,8 +164,9 @@ def read(rows: Any, table: Table) -> pa.Table:
         return rows
     if isinstance(rows, pa.RecordBatch):
         return pa.Table.from_batches([rows])
-    pandas = sys.modules.get("pandas")
-    if pandas is not None and isinstance(rows, pandas.DataFrame):
+    # While another thread imports pandas (Arrow does at need), the module is there half-made.
+    frame = getattr(sys.modules.get("pandas"), "DataFrame", None)
+    if frame is not None and isinstance(rows, frame):
         return _from_pandas(rows)
     if isinstance(rows, Mapping):
         return from_dicts([rows], table)

@@ -91,7 +91,8 @@ def make_plan(query: exp.Expression, snapshot: Snapshot, params: Params = None) 
     with_seq = _mentions_seq(tree)
     requests = {id(request.node): request for request in find_scans(tree, snapshot.find)}
     tables = list(unbound_tables(tree))
-    names_of = {id(node): f"tm_scan_{number}" for number, (node, _) in enumerate(tables)}
+    prefix = _scan_prefix(tree)
+    names_of = {id(node): f"{prefix}{number}" for number, (node, _) in enumerate(tables)}
     key_queries = _take_key_queries(requests.values(), names_of, snapshot)
     scans: list[Scan] = []
     for node, name in tables:
@@ -135,6 +136,15 @@ def _take_key_queries(
                 scan = names_of[id(request.node)]
                 key_queries.append(KeyQuery(source, scan, conjunct.column, plan))
     return key_queries
+
+
+def _scan_prefix(tree: exp.Expression) -> str:
+    """How the names of scans begin: as no name in the query does."""
+    names = {str(identifier.this).lower() for identifier in tree.find_all(exp.Identifier)}
+    prefix = "tm_scan_"
+    while any(name.startswith(prefix) for name in names):
+        prefix += "_"
+    return prefix
 
 
 def _name_params(tree: exp.Expression, ours: set[str]) -> tuple[list[str], list[str]]:

@@ -31,7 +31,7 @@ def point(name: str) -> None:
 def _pass() -> None:
     global _left
     _left -= 1
-    if _left == 0:
+    if _left <= 0:  # threads may pass together
         os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -222,7 +222,7 @@ class Log:
         total = sum(len(part) for part in parts)
         if is_armed("log.partial"):
             self._files.write(self._fd, [b"".join(parts)[: total // 2]])
-            point("log.partial")
+        point("log.partial")
         done = 0
         try:
             while done < total:

@@ -95,7 +95,7 @@ class View:
 
     @cached_property
     def _whole(self) -> pa.Table:
-        batches = [part.batch for part in (*self.blocks, *self.tail)]
+        batches = [block.batch for block in self.blocks] + [piece.batch for piece in self.tail]
         return pa.Table.from_batches(batches, self.table.schema)
 
     def schema(self, with_seq: bool) -> pa.Schema:

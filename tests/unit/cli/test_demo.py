@@ -60,7 +60,9 @@ def test_every_question_has_an_answer(database: Database) -> None:
     assert stopped <= {vid for (vid,) in stood}
 
     console = Console(width=80, height=24, file=io.StringIO())
-    console.print(draw(database.path, producer._traffic, 10.0, producer.counters, asker.answers))
+    console.print(
+        draw(Path("warehouse"), producer._traffic, 10.0, producer.counters, asker.answers)
+    )
     assert isinstance(console.file, io.StringIO)
     text = console.file.getvalue()
     assert len(text.splitlines()) <= 24

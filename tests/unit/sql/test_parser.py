@@ -82,9 +82,7 @@ def test_flags_and_names() -> None:
 def test_create_table() -> None:
     made = parse_one(
         "CREATE TABLE IF NOT EXISTS r (a INT PRIMARY KEY, b VARCHAR UNIQUE CHECK (b <> ''), "
-        "UNIQUE (a, b), CHECK (a > 0), c INT DEFAULT (1 + 2), PRIMARY INT[3])".replace(
-            ", PRIMARY INT[3]", ""
-        )
+        "UNIQUE (a, b), CHECK (a > 0), c INT DEFAULT (1 + 2))"
     )
     assert isinstance(made, st.CreateTable)
     assert made.primary_key == ("a",)
@@ -302,9 +300,7 @@ BAD = [
     ("SELECT 'a\0b'", SqlSyntaxError, (1, 10, ""), "remove"),
     ("SELECT '\ud800'", SqlSyntaxError, (1, 9, ""), "UTF-8"),
     ("SELECT ?, $1", SqlSyntaxError, (1, 8, "?"), "only ?"),
-    ("SELECT * FROM a JOIN b", SqlSyntaxError, None, "")
-    if False
-    else ("SELECT 1 +", SqlSyntaxError, (1, 10, "+"), ""),
+    ("SELECT 1 +", SqlSyntaxError, (1, 10, "+"), ""),
     ("INSERT t VALUES (1)", SqlSyntaxError, (1, 8, "t"), ""),
     ("INSERT INTO t (a, a) VALUES (1, 2)", SqlSyntaxError, (1, 19, "a"), "once"),
     ("INSERT INTO t (a, b) VALUES (1)", SqlSyntaxError, (1, 1, "INSERT"), "every row"),

@@ -51,7 +51,7 @@ def flow_panel(traffic: Traffic, rate: float, counters: Counters, held: Answer) 
         Text(f"{counters.rows_in:>9,} rows in"),
         Text(f"{counters.stored:,} stored, {rows_held:,} in memory, {format_bytes(bytes_held)}"),
     )
-    title = f"{traffic.cars:,} cars on {traffic.xways} expressways"
+    title = f"{traffic.cars:,} cars on {traffic.xways} expressway{'s' * (traffic.xways > 1)}"
     clock = f"{from_us(counters.simulated_us):%Y-%m-%d %H:%M:%S}, {rate:g}× speed"
     return Panel(lines, title=f"[bold]{title}", subtitle=clock, title_align="left")
 

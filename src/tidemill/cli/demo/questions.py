@@ -30,7 +30,7 @@ HAVING count(*) = 4 AND max(spd) = 0 AND min(pos) = max(pos)
 ORDER BY max(ts) DESC, vid LIMIT {ROWS_SHOWN}"""
 REJECTED = """\
 SELECT _reason, count(*) AS rows FROM pos_reports$rejected
-GROUP BY _reason ORDER BY max(_at) DESC LIMIT 4"""
+GROUP BY _reason ORDER BY max(_at) DESC LIMIT 3"""
 HELD = """\
 SELECT rows, bytes FROM tidemill.tables WHERE table_name = 'pos_reports'"""
 

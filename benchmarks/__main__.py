@@ -1,0 +1,35 @@
+"""``python -m benchmarks [names…] [--rows N] [--repeat K] [--quick]``: run, print, write.
+
+Goals are reported, never asserted: a goal that is not reached is a fact about the run. A wrong
+answer is a fault, and ends with exit code 1.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+
+from benchmarks import hot_queries, ingest, startup
+from benchmarks.harness import Options, parse_options
+from benchmarks.report import Report
+
+BENCHMARKS: dict[str, Callable[[Options], Report]] = {
+    "ingest": ingest.run,
+    "hot_queries": hot_queries.run,
+    "startup": startup.run,
+}
+
+
+def main(arguments: Sequence[str]) -> None:
+    names, options = parse_options(arguments, tuple(BENCHMARKS))
+    reports = []
+    for name in names:
+        report = BENCHMARKS[name](options)
+        report.print()
+        report.write()
+        reports.append(report)
+    sys.exit(0 if all(report.answers_are_right for report in reports) else 1)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,69 @@
+"""Tidemill, as a user would run it: defaults, one index, time of the rows as the clock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+import tidemill
+from benchmarks.systems.base import TABLE, System
+
+COLUMNS_SQL = (
+    "ts TIMESTAMP, vid BIGINT, spd INTEGER, xway INTEGER, lane INTEGER, dir INTEGER, "
+    "seg INTEGER, pos INTEGER"
+)
+
+
+def create_table(db: tidemill.Database, name: str = TABLE, durability: str = "sync") -> None:
+    """A streaming table of reports with an index on the car."""
+    db.sql(
+        f"CREATE STREAMING TABLE {name} ({COLUMNS_SQL}, "
+        "WATERMARK FOR ts AS ts - INTERVAL '5' SECOND) "
+        f"WITH (clock = 'event', durability = '{durability}', memory = '8 GB')"
+    )
+    db.sql(f"CREATE INDEX ON {name} (vid)")
+
+
+class Tide(System):
+    def __init__(self, folder: Path, is_read: bool, durability: str = "sync") -> None:
+        super().__init__(folder, is_read)
+        self.db = tidemill.open(folder / "warehouse")
+        create_table(self.db, durability=durability)
+
+    def settings(self) -> dict[str, str]:
+        return {
+            "version": tidemill.__version__,
+            "durability": "sync: fdatasync of the log before each append returns",
+            "index": "interval index on ts (always there), value index on vid",
+        }
+
+    def prepare(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        return batch
+
+    def insert(self, prepared: pa.RecordBatch) -> None:
+        self.db.append(TABLE, prepared)
+
+    def load(self, batches: Iterator[pa.RecordBatch], cars: pa.Table) -> None:
+        for batch in batches:
+            self.db.append(TABLE, batch)
+        self.db.sql("CREATE TABLE cars (vid BIGINT PRIMARY KEY, kind VARCHAR)")
+        self.db.append("cars", cars)
+
+    def ask(self, sql: str, values: Mapping[str, Any]) -> pa.Table:
+        return self.db.sql(sql, dict(values) or None).arrow()
+
+    def execute(self, sql: str) -> None:
+        self.db.sql(sql)
+
+    def held(self) -> dict[str, int]:
+        """What Tidemill says of its own memory."""
+        asked = f"SELECT memory_bytes, log_bytes FROM tidemill.ingest WHERE table_name = '{TABLE}'"
+        memory, log = self.db.sql(asked).fetchall()[0]
+        asked = f"SELECT sum(bytes) FROM tidemill.indexes WHERE table_name = '{TABLE}'"
+        return {"memory": memory, "log": log, "index": int(self.db.sql(asked).fetchall()[0][0])}
+
+    def close(self) -> None:
+        self.db.close()

@@ -1,0 +1,219 @@
+"""A writing process is killed (SIGKILL) again and again; what it acknowledged must be there.
+
+Every life of the process goes on with the warehouse that the last one left. It dies at a named
+point of ``tidemill.hot.crash`` or, at random, when it has acknowledged so many appends. Then this
+process opens the warehouse and checks, for every writer of ``writer.py``:
+
+1. acknowledged ⊆ present, nothing twice, no gaps, at most the one batch in flight more;
+2. a batch is there as a whole or not at all, its diverted rows included;
+3. the counters add up, and count exactly the rows that are there (or were, before retention);
+4. sending the batch in flight again is a repeat exactly if it is there;
+5. indices answer what full scans answer.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+from sim import writer as w
+
+import tidemill
+from tidemill.hot import crash
+
+LIFE_SECONDS_MAX = 60
+# Points that are passed rarely: their kill must come at an early pass. The others come often.
+PASSES_MAX = {"segment.created": 9, "segment.removed": 3}
+PASSES_MAX_OTHERS = 120
+
+
+class Life:
+    """One child. It imports while its predecessor is examined, and begins when it is told to."""
+
+    def __init__(self, number: int, folder: Path, crash_at: str | None) -> None:
+        self.crash_at = crash_at
+        self._stderr = folder.with_name(f"stderr-{number}")
+        environment = {**os.environ, "PYTHONPATH": str(Path(w.__file__).parent)}
+        environment.pop("TIDEMILL_CRASH_AT", None)
+        if crash_at is not None:
+            environment["TIDEMILL_CRASH_AT"] = crash_at
+        with self._stderr.open("wb") as stderr:
+            self._process = subprocess.Popen(
+                [sys.executable, w.__file__],
+                env=environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                text=True,
+            )
+
+    def live(self, folder: Path, starts: dict[int, int], acks_max: int) -> dict[int, int]:
+        """Run until it dies; answers the last batch that each writer acknowledged."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps({"folder": str(folder), "starts": starts}) + "\n")
+        self._process.stdin.flush()
+        acknowledged: dict[int, int] = {}
+        count = 0
+        for line in self._process.stdout:
+            if not line.startswith("ack ") or not line.endswith("\n"):
+                assert line != "end\n", f"the writers finished before {self.crash_at}"
+                continue
+            _, number, batch = line.split()
+            assert int(batch) == acknowledged.get(int(number), starts[int(number)] - 1) + 1
+            acknowledged[int(number)] = int(batch)
+            count += 1
+            if self.crash_at is None and count == acks_max:
+                self._process.kill()  # lines that are still in the pipe count as acknowledged
+        assert self._process.wait(LIFE_SECONDS_MAX) == -9, self._stderr.read_text()
+        assert self._stderr.read_text() == ""
+        return acknowledged
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream is not None:
+                stream.close()
+
+
+def _deaths(draw: random.Random, kills: int) -> list[str | None]:
+    """How each life ends: every named point, and as many random moments."""
+    deaths: list[str | None] = []
+    while len(deaths) < kills:
+        for point in crash.POINTS:
+            passes = draw.randint(1, PASSES_MAX.get(point, PASSES_MAX_OTHERS))
+            deaths += [f"{point}:{passes}", None]
+    return deaths[: max(kills, 0)]
+
+
+def test_what_was_acknowledged_survives_every_kill(
+    tmp_path: Path, kills: int, sim_seed: int
+) -> None:
+    draw = random.Random(sim_seed)
+    folder = tmp_path / "warehouse"
+    starts = dict.fromkeys(w.WRITERS, 0)
+    deaths = _deaths(draw, kills)
+    torn = 0
+    life = Life(0, folder, deaths[0])
+    try:
+        for number, death in enumerate(deaths):
+            acknowledged = life.live(folder, starts, draw.randint(1, 400))
+            life.close()
+            following = deaths[number + 1] if number + 1 < kills else None
+            life = Life(number + 1, folder, following)
+            ended = {k: acknowledged.get(k, start - 1) + 1 for k, start in starts.items()}
+            with w.open_warehouse(str(folder)) as db:
+                try:
+                    torn += sum(found.torn_bytes > 0 for found in db.recovered)
+                    starts = _examine(db, ended, draw)
+                except AssertionError as error:
+                    error.add_note(f"seed {sim_seed}, kill {number} at {death or 'random'}")
+                    raise
+    finally:
+        life.close()
+    assert torn or kills < 2 * len(crash.POINTS), "log.partial left no torn tail"
+
+
+def _examine(db: tidemill.Database, ended: dict[int, int], draw: random.Random) -> dict[int, int]:
+    """Check everything; answers the batch with which each writer goes on.
+
+    ``ended`` holds for each writer the number of batches acknowledged."""
+    present = {number: _batches(db, number, table) for number, table in w.WRITERS.items()}
+    for number, count in present.items():
+        assert ended[number] <= count <= ended[number] + 1, (number, w.WRITERS[number])
+    for number, table in w.WRITERS.items():
+        _check_rows(db, number, table, present[number])
+    for table in w.TABLES:
+        sent = {number: present[number] for number, name in w.WRITERS.items() if name == table}
+        _check_counters(db, table, sum(w.first_id_of(n, count) for n, count in sent.items()))
+        _check_indices(db, table, draw)
+    for number, table in w.WRITERS.items():
+        if table == "sourced":
+            _send_again(db, number, ended[number], present[number])
+            present[number] = ended[number] + 1
+    return present
+
+
+def _everywhere(table: str) -> str:
+    """All rows of a table, those set aside included."""
+    columns = "writer, batch, size, id"
+    if table != "diverted":
+        return f"SELECT {columns} FROM {table}"
+    aside = ", ".join(f"CAST(_row->>'{name}' AS BIGINT)" for name in columns.split(", "))
+    return (
+        f"SELECT {columns} FROM {table} UNION ALL SELECT {columns} FROM {table}$late "
+        f"UNION ALL SELECT {aside} FROM {table}$rejected"
+    )
+
+
+def _batches(db: tidemill.Database, number: int, table: str) -> int:
+    """How many batches of a writer are there, as its newest row says."""
+    query = f"SELECT max(batch) FROM ({_everywhere(table)}) WHERE writer = ?"
+    newest = db.sql(query, [number]).fetchall()[0][0]
+    return 0 if newest is None else int(newest) + 1
+
+
+def _check_rows(db: tidemill.Database, number: int, table: str, batches: int) -> None:
+    query = f"SELECT batch, size, id FROM ({_everywhere(table)}) WHERE writer = ? ORDER BY id"
+    rows = db.sql(query, [number]).fetchall()
+    sent = w.first_id_of(number, batches)
+    ids = [row[2] for row in rows]
+    assert ids == list(range(sent - len(ids), sent)), f"{table}: a gap, a repeat or a torn batch"
+    if table == "keyed":
+        assert len(ids) == min(sent, w.KEYS)
+    elif table != "short":
+        assert len(ids) == sent
+    else:
+        assert len(ids) >= min(sent, 120)  # the retention, at a row a second
+    starts = {b: w.first_id_of(number, b) for b in {row[0] for row in rows}}
+    for batch, size, own in rows:
+        assert size == w.size_of(number, batch)
+        assert starts[batch] <= own < starts[batch] + size
+
+
+def _check_counters(db: tidemill.Database, table: str, sent: int) -> None:
+    query = (
+        "SELECT rows_in, stored, late, rejected, ignored, replaced, expired, accepts_rows, "
+        f"(SELECT count(*) FROM {table}), (SELECT count(*) FROM {table}$late), "
+        f"(SELECT count(*) FROM {table}$rejected) FROM tidemill.ingest WHERE table_name = ?"
+    )
+    found = db.sql(query, [table]).fetchall()[0]
+    rows_in, stored, late, rejected, ignored, replaced, expired, accepts, *counted = found
+    assert accepts
+    assert rows_in == stored + late + rejected == sent
+    assert [stored - replaced - expired, late, rejected - ignored] == counted
+    assert ignored == 0
+    if table != "short":
+        assert expired == 0
+
+
+def _check_indices(db: tidemill.Database, table: str, draw: random.Random) -> None:
+    """Each lookup and a full scan (the arithmetic hides the column) in one statement."""
+    low = draw.randint(0, 3_000)
+    pairs = [
+        (f"id = {low}", f"id + 0 = {low}"),
+        (f"id BETWEEN {low} AND {low + 90}", f"id + 0 BETWEEN {low} AND {low + 90}"),
+        (f"batch = {low // 9} AND writer = 3", f"batch + 0 = {low // 9} AND writer + 0 = 3"),
+        (f"id IN (1, {low}, {low + 7})", f"id + 0 IN (1, {low}, {low + 7})"),
+    ]
+    for by_index, by_scan in pairs:
+        ask = f"(SELECT list(id ORDER BY id, writer) FROM {table} WHERE {{}})"
+        query = f"SELECT {ask.format(by_index)}, {ask.format(by_scan)}"
+        found, expected = db.sql(query).fetchall()[0]
+        assert found == expected, (table, by_index)
+
+
+def _send_again(db: tidemill.Database, number: int, batch: int, present: int) -> None:
+    """The producer did not hear of its last batch, so it sends it again."""
+    is_there = present > batch
+    result = w.send(db, number, batch, w.rows_of(number, batch))
+    assert result.is_repeat == is_there
+    assert result.stored == (0 if is_there else w.size_of(number, batch))
+    assert w.send(db, number, batch, w.rows_of(number, batch)).is_repeat
+    query = "SELECT count(*) FROM sourced WHERE writer = ? AND batch = ?"
+    assert db.sql(query, [number, batch]).fetchall() == [(w.size_of(number, batch),)]

@@ -1,0 +1,170 @@
+"""The process that test_crash kills: writers in threads, each telling what was acknowledged.
+
+What writer w appends as its batch b is a function of (w, b) alone, so the test can compute what
+must be there. Rows carry an ``id`` that counts from 0 for every writer, their ``batch`` and its
+``size``, so gaps, repeats and torn batches show in the rows themselves.
+
+It reads one line of JSON from its standard input (folder, and for every writer the batch to go on
+with) and prints ``ack <writer> <batch>`` after each append that returned.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+
+import tidemill
+from tidemill.hot import published, tier
+
+BLOCK_ROWS = 500
+BATCHES_MAX = 1_000
+START = datetime(2024, 1, 1)
+KEYS = 500
+
+_COLUMNS = "ts TIMESTAMP, writer INT, batch BIGINT, size INT, id BIGINT, word TINYINT, note VARCHAR"
+TABLES = {
+    "synced": _COLUMNS,
+    "batched": _COLUMNS,
+    "diverted": f"{_COLUMNS}, WATERMARK FOR ts AS ts - INTERVAL '1' MINUTE",
+    "sourced": _COLUMNS,
+    "keyed": f"{_COLUMNS}, PRIMARY KEY (ts, writer)",
+    "short": _COLUMNS,
+}
+SETTINGS = {
+    "synced": "durability = 'sync'",
+    "batched": "durability = 'batch'",
+    "diverted": "durability = 'batch', clock = 'event', late = 'divert', rejected = 'divert'",
+    "sourced": "durability = 'sync'",
+    "keyed": "durability = 'batch', on_conflict = 'replace'",
+    "short": "durability = 'sync', clock = 'event', retention = '2 minutes'",
+}
+# Which table a writer writes. "plain" is a reference table.
+WRITERS = {
+    0: "synced",
+    1: "synced",
+    2: "batched",
+    3: "batched",
+    4: "diverted",
+    5: "diverted",
+    6: "sourced",
+    7: "sourced",
+    8: "keyed",
+    9: "keyed",
+    10: "short",
+    11: "plain",
+}
+
+Row = dict[str, Any]
+
+
+def open_warehouse(folder: str) -> tidemill.Database:
+    """Open with small blocks, small segments and a quick keeper; make the tables that miss."""
+    published.BLOCK_ROWS, published.BLOCK_ROWS_MAX = BLOCK_ROWS, 2 * BLOCK_ROWS
+    tier.EXPIRE_EVERY_S = 0.01
+    db = tidemill.open(folder, segment_size="1 MB", batch_interval="0.005 seconds", threads=1)
+    for name, columns in TABLES.items():
+        db.sql(f"CREATE STREAMING TABLE IF NOT EXISTS {name} ({columns}) WITH ({SETTINGS[name]})")
+        db.sql(f"CREATE INDEX IF NOT EXISTS {name}_by_id ON {name} (id)")
+        db.sql(f"CREATE INDEX IF NOT EXISTS {name}_by_batch ON {name} USING hash (batch, writer)")
+    db.sql(f"CREATE TABLE IF NOT EXISTS plain ({_COLUMNS}, PRIMARY KEY (writer, id))")
+    return db
+
+
+def size_of(writer: int, batch: int) -> int:
+    """How many rows a batch has: often one, sometimes hundreds."""
+    if WRITERS[writer] == "short":
+        return 100
+    draw = (writer * 7_919 + batch * 104_729) % 97
+    return 1 if draw < 40 else draw * 3 if draw > 90 else draw - 38
+
+
+def first_id_of(writer: int, batch: int) -> int:
+    return sum(size_of(writer, earlier) for earlier in range(batch))
+
+
+def offset_of(writer: int, batch: int) -> int:
+    """The offsets of one source are neighbours, those of the other leave gaps."""
+    return batch if writer % 2 == 0 else 10 * batch
+
+
+def rows_of(writer: int, batch: int, first_id: int | None = None) -> list[Row]:
+    table, size = WRITERS[writer], size_of(writer, batch)
+    first = first_id_of(writer, batch) if first_id is None else first_id
+    return [_row(table, writer, batch, size, first + at) for at in range(size)]
+
+
+def _row(table: str, writer: int, batch: int, size: int, number: int) -> Row:
+    ts = START + timedelta(seconds=number if table != "keyed" else number % KEYS)
+    word = number % 100
+    if table == "diverted":
+        if number % 7 == 3:
+            ts -= timedelta(days=1)
+        if number % 7 == 5:
+            word = 300  # does not fit: goes to $rejected
+    note = "x" * 1_000 if table == "short" else f"{writer}/{batch}"
+    return {
+        "ts": ts,
+        "writer": writer,
+        "batch": batch,
+        "size": size,
+        "id": number,
+        "word": word,
+        "note": note,
+    }
+
+
+def send(db: tidemill.Database, writer: int, batch: int, rows: list[Row]) -> Any:
+    """Append a batch in one of the forms a producer may use."""
+    table = WRITERS[writer]
+    if table == "sourced":
+        offset = offset_of(writer, batch)
+        return db.append(table, rows, source=f"source {writer}", offset=offset)
+    if len(rows) == 1:
+        return db.append(table, rows[0] if batch % 2 else tuple(rows[0].values()))
+    if batch % 3 == 0:
+        return db.append(table, pa.Table.from_pylist(rows))
+    if batch % 3 == 1:
+        return db.append(table, [tuple(row.values()) for row in rows])
+    return db.append(table, rows)
+
+
+def _write(db: tidemill.Database, writer: int, start: int, say: Callable[[str], None]) -> None:
+    first_id = first_id_of(writer, start)
+    for batch in range(start, start + BATCHES_MAX):
+        rows = rows_of(writer, batch, first_id)
+        send(db, writer, batch, rows)
+        say(f"ack {writer} {batch}\n")
+        first_id += len(rows)
+
+
+def main() -> None:
+    job = json.loads(sys.stdin.readline())
+    lock = threading.Lock()
+
+    def say(text: str) -> None:
+        with lock:
+            sys.stdout.write(text)
+            sys.stdout.flush()
+
+    db = open_warehouse(job["folder"])
+    say("open\n")
+    starts = {int(writer): batch for writer, batch in job["starts"].items()}
+    threads = [
+        threading.Thread(target=_write, args=(db, writer, start, say), daemon=True)
+        for writer, start in starts.items()
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    say("end\n")
+
+
+if __name__ == "__main__":
+    main()
