@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import tidemill
 from tidemill.errors import OwnedError, TidemillError, UnknownNameError
+from tidemill.hot.recovery import Recovered
 from tidemill.server.local import LocalServer
 from tidemill.server.remote import connect
 
@@ -42,10 +43,22 @@ class Session:
 
     @property
     def notice(self) -> str | None:
-        """A line for people who may not know that another process answers them."""
-        if self.owner is None:
-            return None
-        return f"connected to process {self.owner.get('pid')}, which owns {self.path}"
+        """A line for people: who answers them, or what the start found."""
+        if self.owner is not None:
+            return f"connected to process {self.owner.get('pid')}, which owns {self.path}"
+        return _recovery_line(getattr(self.database, "recovered", []))
+
+
+def _recovery_line(recovered: list[Recovered]) -> str | None:
+    """What was read from the logs and how long it took; None for an empty start."""
+    frames = sum(found.frames for found in recovered)
+    torn = sum(found.torn_bytes for found in recovered)
+    if not frames and not torn:
+        return None
+    rows = sum(found.rows for found in recovered)
+    elapsed_s = sum(found.elapsed_s for found in recovered)
+    line = f"recovered {rows:,} rows from the log in {elapsed_s:.2f} s"
+    return f"{line}; cut {torn:,} bytes of an unfinished append" if torn else line
 
 
 def add_warehouse_option(parser: argparse.ArgumentParser) -> None:
