@@ -127,7 +127,7 @@ def expected(rows: int, lookup_vid: int = 4_711) -> Expected:
     """Computed with numpy from the rows themselves, without any database."""
     count, sums, found = 0, [0] * len(COLUMNS), []
     for columns in rounds(rows):
-        columns = {**columns, "ts": columns["ts"] - BASE_US}  # type: ignore[operator]
+        columns = {**columns, "ts": columns["ts"] - BASE_US}
         count += len(columns["ts"])
         for at, name in enumerate(COLUMNS):
             sums[at] += int(columns[name].astype(np.int64).sum())
@@ -140,6 +140,6 @@ def time_span_us(rows: int) -> tuple[int, int]:
     """The times of the first and the last report."""
     first = last = 0
     for columns in rounds(rows):
-        first = first or int(columns["ts"][0])  # type: ignore[call-overload]
-        last = int(columns["ts"][-1])  # type: ignore[call-overload]
+        first = first or int(columns["ts"][0])
+        last = int(columns["ts"][-1])
     return first, last

@@ -32,8 +32,9 @@ KEEP = ROOT / ".benchmarks"
 ROWS = 10_000_000
 ROWS_QUICK = 200_000
 CLOSE_WAIT_S = 60
+WIDTH = 140  # of what is printed where there is no terminal to ask
 
-console = Console()
+console = Console() if sys.stdout.isatty() else Console(width=WIDTH)
 
 
 @dataclass(frozen=True)

@@ -94,12 +94,11 @@ def _pour_once(
 ) -> list[float]:
     with Worker("benchmarks.pouring:Pour", name, folder, {}) as worker:
         report.systems[name] = worker.call("settings")
-        _, seconds = worker.call("batches", rows)
+        seconds: list[float] = worker.call("batches", rows)
         totals, lookup = worker.call("answers", wanted.lookup_vid)
     report.check(name, "count and sums", totals == (wanted.count, *wanted.sums), str(totals))
     report.check(name, "one car's rows", lookup == list(wanted.lookup), f"{len(lookup)} rows")
-    found: list[float] = seconds
-    return found
+    return seconds
 
 
 def _pour_ways(report: Report, options: Options, folder: Path) -> None:
@@ -191,7 +190,7 @@ def _read_files(report: Report, options: Options, folder: Path) -> None:
                 duck.call("file", path, True),
                 duck.call("file", path, False),
             ]
-            for (kind, (seconds, totals)) in zip(kinds, answers, strict=True):
+            for kind, (seconds, totals) in zip(kinds, answers, strict=True):
                 report.check(kind[1], f"sums of the file ({kind[0]})", totals == right)
                 if turn:  # the first one warms up
                     taken[kind].append(seconds)
@@ -199,7 +198,8 @@ def _read_files(report: Report, options: Options, folder: Path) -> None:
         report.add(group, what, system, "s", values, kinds[what, system])
     ours_s = report.find(group, "COPY t FROM", OURS)
     duck_s = report.find(group, "COPY t FROM", "duckdb-memory")
-    assert ours_s is not None and duck_s is not None
+    assert ours_s is not None
+    assert duck_s is not None
     times = ours_s.summary.median / duck_s.summary.median
     report.goal_at_most("CSV by COPY within 2 × DuckDB's own reading time", times, 2, "×")
 

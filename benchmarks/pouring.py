@@ -10,6 +10,8 @@ import gc
 import importlib
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +34,16 @@ def open_system(name: str, folder: Path, is_read: bool, **relaxed: str) -> Syste
     return made
 
 
-def _quiet() -> None:
-    """Collect now, so that the collector does not run through our own lists while we measure."""
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Set our own lists aside from the collector, so that it does not walk them while we measure;
+    it stays on for what the system itself makes."""
     gc.collect()
     gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 class Pour:
@@ -47,28 +55,28 @@ class Pour:
     def settings(self) -> dict[str, str]:
         return self.system.settings()
 
-    def batches(self, rows: int) -> tuple[float, list[float]]:
-        """Answers the whole time and that of each insert."""
+    def batches(self, rows: int) -> list[float]:
+        """Answers the seconds of each insert; there is nothing between them."""
         prepared = [self.system.prepare(batch) for batch in batches(rows)]
         insert, taken = self.system.insert, []
-        _quiet()
-        began = last = time.perf_counter()
-        for batch in prepared:
-            insert(batch)
-            now = time.perf_counter()
-            taken.append(now - last)
-            last = now
-        return last - began, taken
+        with quiet():
+            last = time.perf_counter()
+            for batch in prepared:
+                insert(batch)
+                now = time.perf_counter()
+                taken.append(now - last)
+                last = now
+        return taken
 
     def statements(self, count: int) -> float:
         """Single-row INSERT statements, every text different; answers the time."""
         texts = [self._insert_text(row) for row in _plain_rows(count)]
         execute = self.system.execute
-        _quiet()
-        began = time.perf_counter()
-        for text in texts:
-            execute(text)
-        return time.perf_counter() - began
+        with quiet():
+            began = time.perf_counter()
+            for text in texts:
+                execute(text)
+            return time.perf_counter() - began
 
     def _insert_text(self, row: Row) -> str:
         rest = ", ".join(str(value) for value in row[1:])
@@ -103,7 +111,9 @@ class PourTide:
     def dicts(self, count: int, durability: str, threads: int) -> float:
         """One dict an append."""
         name = self._table(durability)
-        rows = [dict(zip(COLUMNS, (to_time(r[0]), *r[1:]), strict=True)) for r in _plain_rows(count)]
+        rows = [
+            dict(zip(COLUMNS, (to_time(r[0]), *r[1:]), strict=True)) for r in _plain_rows(count)
+        ]
         return self._pour(name, [rows[at::threads] for at in range(threads)], count)
 
     def _pour(self, name: str, shares: list[list[Any]], expected_rows: int) -> float:
@@ -113,15 +123,15 @@ class PourTide:
             for rows in share:
                 append(name, rows)
 
-        _quiet()
         writers = [threading.Thread(target=pour, args=(share,)) for share in shares[1:]]
-        began = time.perf_counter()
-        for writer in writers:
-            writer.start()
-        pour(shares[0])
-        for writer in writers:
-            writer.join()
-        taken = time.perf_counter() - began
+        with quiet():
+            began = time.perf_counter()
+            for writer in writers:
+                writer.start()
+            pour(shares[0])
+            for writer in writers:
+                writer.join()
+            taken = time.perf_counter() - began
         found = self.db.sql(f"SELECT count(*) FROM {name}").fetchall()[0][0]
         if found != expected_rows:
             raise AssertionError(f"{found} rows are there, {expected_rows} were poured")

@@ -33,6 +33,7 @@ class Measurement:
     summary: Summary
     runs: tuple[float, ...]
     note: str = ""
+    is_compared: bool = True
 
     @property
     def is_rate(self) -> bool:
@@ -82,10 +83,17 @@ class Report:
     # -- collecting
 
     def add(
-        self, group: str, what: str, system: str, unit: str, values: list[float], note: str = ""
+        self,
+        group: str,
+        what: str,
+        system: str,
+        unit: str,
+        values: list[float],
+        note: str = "",
+        is_compared: bool = True,
     ) -> Measurement:
         kept = tuple(values) if len(values) <= _RUNS_KEPT_MAX else ()
-        made = Measurement(group, what, system, unit, summarise(values), kept, note)
+        made = Measurement(group, what, system, unit, summarise(values), kept, note, is_compared)
         self.measurements.append(made)
         return made
 
@@ -96,7 +104,7 @@ class Report:
     def ratio(self, measured: Measurement) -> float | None:
         """How many times better Tidemill is than a peer at the same thing; above 1 is ahead."""
         ours = self.find(measured.group, measured.what, OURS)
-        if ours is None or measured.system == OURS:
+        if ours is None or measured.system == OURS or not measured.is_compared:
             return None
         mine, theirs = ours.summary.median, measured.summary.median
         better, worse = (mine, theirs) if measured.is_rate else (theirs, mine)
@@ -184,7 +192,7 @@ class Report:
         ratio = self.ratio(m)
         middle = f"{number(s.median)} {m.unit}"
         spread = f"{number(s.low)} – {number(s.high)}" if s.runs > 1 else ""
-        return [m.system, middle, spread, tail, f"{ratio:.2f}×" if ratio else "", m.note]
+        return [m.system, middle, spread, tail, f"{number(ratio)}×" if ratio else "", m.note]
 
     def _checks_line(self) -> str:
         wrong = [c for c in self.checks if not c.passed]
@@ -199,7 +207,7 @@ class Report:
         lines = [f"# {self.title}", "", time.strftime("%Y-%m-%d %H:%M UTC", self.began_at), ""]
         lines += [f"{size}. Medians; spread is smallest to largest. The column *Tidemill is* says"]
         lines += ["how many times better Tidemill's median is than the peer's.", ""]
-        lines += ["## Goals", "", *_rows(["goal", "reached", "", ""][:3], self._goal_rows()), ""]
+        lines += ["## Goals", "", *_rows(["goal", "reached", ""], self._goal_rows()), ""]
         lines += [self._checks_line(), ""]
         lines += [f"Missing: {name} ({reason})" for name, reason in self.missing.items()]
         for group, rows in self._tables():

@@ -160,8 +160,9 @@ class Runner:
                 return
             if not rewrite:
                 raise Mismatch(f"the error is\n{text}") from error
-            record.head = f"statement error {error.code}: {re.escape(error.message)}"
-            record.head = record.head.replace("\\ ", " ").replace(str(self.folder), ".*")
+            message = error.message.replace(str(self.folder), "{folder}")
+            escaped = re.escape(message).replace("\\ ", " ").replace("\\-", "-")
+            record.head = f"statement error {error.code}: {escaped}"
         else:
             raise Mismatch(f"no error but {result!r}")
 

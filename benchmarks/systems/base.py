@@ -20,7 +20,7 @@ from benchmarks.data import BASE_US, COLUMNS
 
 TABLE = "reports"
 _EPOCH = dt.datetime(1970, 1, 1)
-_PARAMETER = re.compile(r":([a-z]+)\b")
+_PARAMETER = re.compile(r"(?<!:):([a-z]+)\b")
 
 Row = tuple[Any, ...]
 

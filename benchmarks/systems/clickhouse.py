@@ -15,8 +15,8 @@ from benchmarks.systems.base import TABLE, System, to_time
 
 sys.path.append(str(FOLDER))
 
-import chdb  # noqa: E402  (installed into a folder of its own)
-from chdb.session import Session  # noqa: E402
+import chdb  # type: ignore[import-not-found]  # in a folder of its own
+from chdb.session import Session  # type: ignore[import-not-found]
 
 _DURABLE = {
     "fsync_after_insert": "1",
@@ -35,7 +35,9 @@ class Chdb(System):
         self.session = Session(str(folder / "chdb"))
         self.session.query("CREATE DATABASE IF NOT EXISTS bench ENGINE = Atomic")
         self.session.query("USE bench")
-        numbers = ", ".join(f"{name} Int32" for name in ("spd", "xway", "lane", "dir", "seg", "pos"))
+        numbers = ", ".join(
+            f"{name} Int32" for name in ("spd", "xway", "lane", "dir", "seg", "pos")
+        )
         durable = ", ".join(f"{name} = {value}" for name, value in _DURABLE.items())
         self.session.query(
             f"CREATE TABLE {TABLE} (ts {_TIME}, vid Int64, {numbers}) ENGINE = MergeTree "

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import psycopg
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from benchmarks.data import BASE_US, SCHEMA
 from benchmarks.harness import ROOT
@@ -23,7 +24,7 @@ from benchmarks.systems.tide import COLUMNS_SQL
 
 sys.path.insert(0, str(ROOT / "tests"))
 
-from postgres import PostgresServer  # noqa: E402  (the folder of the tests is no package)
+from postgres import PostgresServer  # type: ignore[import-not-found]  # no package
 
 _TUNED = {
     "shared_buffers": "1GB",
@@ -143,7 +144,5 @@ def encode(batch: pa.RecordBatch) -> bytes:
 
 def _words(column: pa.Array) -> npt.NDArray[Any]:
     if pa.types.is_timestamp(column.type):
-        words: npt.NDArray[Any] = column.view(pa.int64()).to_numpy() - _PG_EPOCH_US
-        return words
-    words = column.to_numpy()
-    return words
+        column = pc.subtract(column.view(pa.int64()), _PG_EPOCH_US)
+    return column.to_numpy()  # type: ignore[no-any-return]

@@ -174,8 +174,9 @@ class Writer:
                 hint="set on_conflict on the table",
                 position=statement.position,
             )
-        if statement.rows is not None:
-            rows = bind_rows(statement.rows, params)
+        template = statement.rows if statement.rows is not None else statement.template
+        if template is not None:
+            rows = bind_rows(template, params)
             if len(rows) == 1 and self._insert_single(desk, rows[0], columns, statement):
                 return done("INSERT 1")
             checked = self._check_rows(desk, rows, columns)
@@ -183,6 +184,8 @@ class Writer:
             assert statement.query is not None
             query = st.Query(statement.query, text=statement.text, position=statement.position)
             answer = self._query(query, params).table
+            if statement.by_name:
+                columns = answer.column_names
             if answer.num_columns != len(columns):
                 raise RowsRejectedError(
                     f"the query gives {answer.num_columns} columns, {len(columns)} are wanted",

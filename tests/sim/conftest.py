@@ -6,10 +6,12 @@ import pytest
 
 KILLS_DEFAULT = 20
 SEED_DEFAULT = 20_240_101
+EXAMPLES_DEFAULT = 25
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--kills", type=int, default=KILLS_DEFAULT, help="how often a writer is shot")
+    parser.addoption("--sim-examples", type=int, default=EXAMPLES_DEFAULT, help="random histories")
     parser.addoption("--sim-seed", type=int, default=SEED_DEFAULT, help="seed of the simulations")
 
 
@@ -22,6 +24,11 @@ def kills(request: pytest.FixtureRequest) -> int:
 @pytest.fixture(scope="session")
 def sim_seed(request: pytest.FixtureRequest) -> int:
     return int(request.config.getoption("--sim-seed", SEED_DEFAULT))
+
+
+@pytest.fixture(scope="session")
+def sim_examples(request: pytest.FixtureRequest) -> int:
+    return int(request.config.getoption("--sim-examples", EXAMPLES_DEFAULT))
 
 
 @pytest.fixture

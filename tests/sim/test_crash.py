@@ -16,32 +16,33 @@ from __future__ import annotations
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 from sim import writer as w
 
 import tidemill
 from tidemill.hot import crash
 
-LIFE_SECONDS_MAX = 60
+ACKS_MAX = 200
 # Points that are passed rarely: their kill must come at an early pass. The others come often.
 PASSES_MAX = {"segment.created": 9, "segment.removed": 3}
 PASSES_MAX_OTHERS = 120
 
 
-class Life:
-    """One child. It imports while its predecessor is examined, and begins when it is told to."""
+class Lives:
+    """The process of ``writer.py``, which forks one child after another for us to kill."""
 
-    def __init__(self, number: int, folder: Path, crash_at: str | None) -> None:
-        self.crash_at = crash_at
-        self._stderr = folder.with_name(f"stderr-{number}")
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._stderr_path = folder.with_name("stderr")
         environment = {**os.environ, "PYTHONPATH": str(Path(w.__file__).parent)}
-        environment.pop("TIDEMILL_CRASH_AT", None)
-        if crash_at is not None:
-            environment["TIDEMILL_CRASH_AT"] = crash_at
-        with self._stderr.open("wb") as stderr:
+        with self._stderr_path.open("wb") as stderr:
             self._process = subprocess.Popen(
                 [sys.executable, w.__file__],
                 env=environment,
@@ -51,27 +52,35 @@ class Life:
                 text=True,
             )
 
-    def live(self, folder: Path, starts: dict[int, int], acks_max: int) -> dict[int, int]:
-        """Run until it dies; answers the last batch that each writer acknowledged."""
+    def live(self, starts: dict[int, int], crash_at: str | None, acks_max: int) -> dict[int, int]:
+        """One life until its death; answers the last batch that each writer acknowledged."""
+        job = {"folder": str(self._folder), "starts": starts, "crash_at": crash_at}
         assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps({"folder": str(folder), "starts": starts}) + "\n")
-        self._process.stdin.flush()
-        acknowledged: dict[int, int] = {}
-        count = 0
-        for line in self._process.stdout:
-            if not line.startswith("ack ") or not line.endswith("\n"):
-                assert line != "end\n", f"the writers finished before {self.crash_at}"
-                continue
-            _, number, batch = line.split()
-            assert int(batch) == acknowledged.get(int(number), starts[int(number)] - 1) + 1
-            acknowledged[int(number)] = int(batch)
-            count += 1
-            if self.crash_at is None and count == acks_max:
-                self._process.kill()  # lines that are still in the pipe count as acknowledged
-        assert self._process.wait(LIFE_SECONDS_MAX) == -9, self._stderr.read_text()
-        assert self._stderr.read_text() == ""
+        print(json.dumps(job), file=self._process.stdin, flush=True)
+        acknowledged = {number: start - 1 for number, start in starts.items()}
+        pid, count = 0, 0
+        for kind, *numbers in self._lines():
+            if kind == "pid":
+                pid = numbers[0]
+            elif kind == "dead":
+                assert self._stderr_path.read_text() == ""
+                assert numbers == [-signal.SIGKILL], f"the writers ended before {crash_at}"
+                break
+            else:
+                number, batch = numbers
+                assert batch == acknowledged[number] + 1
+                acknowledged[number] = batch
+                count += 1
+                if crash_at is None and count == acks_max:
+                    os.kill(pid, signal.SIGKILL)  # what is in the pipe still counts
         return acknowledged
+
+    def _lines(self) -> Iterator[tuple[Any, ...]]:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            kind, *numbers = line.split()
+            yield kind, *map(int, numbers)
+        raise AssertionError(self._stderr_path.read_text())
 
     def close(self) -> None:
         self._process.kill()
@@ -97,16 +106,11 @@ def test_what_was_acknowledged_survives_every_kill(
     draw = random.Random(sim_seed)
     folder = tmp_path / "warehouse"
     starts = dict.fromkeys(w.WRITERS, 0)
-    deaths = _deaths(draw, kills)
     torn = 0
-    life = Life(0, folder, deaths[0])
-    try:
-        for number, death in enumerate(deaths):
-            acknowledged = life.live(folder, starts, draw.randint(1, 400))
-            life.close()
-            following = deaths[number + 1] if number + 1 < kills else None
-            life = Life(number + 1, folder, following)
-            ended = {k: acknowledged.get(k, start - 1) + 1 for k, start in starts.items()}
+    with closing(Lives(folder)) as lives:
+        for number, death in enumerate(_deaths(draw, kills)):
+            acknowledged = lives.live(starts, death, draw.randint(1, ACKS_MAX))
+            ended = {writer: batch + 1 for writer, batch in acknowledged.items()}
             with w.open_warehouse(str(folder)) as db:
                 try:
                     torn += sum(found.torn_bytes > 0 for found in db.recovered)
@@ -114,8 +118,6 @@ def test_what_was_acknowledged_survives_every_kill(
                 except AssertionError as error:
                     error.add_note(f"seed {sim_seed}, kill {number} at {death or 'random'}")
                     raise
-    finally:
-        life.close()
     assert torn or kills < 2 * len(crash.POINTS), "log.partial left no torn tail"
 
 
@@ -193,7 +195,7 @@ def _check_counters(db: tidemill.Database, table: str, sent: int) -> None:
 
 
 def _check_indices(db: tidemill.Database, table: str, draw: random.Random) -> None:
-    """Each lookup and a full scan (the arithmetic hides the column) in one statement."""
+    """Lookups and full scans (the arithmetic hides the column) in one statement."""
     low = draw.randint(0, 3_000)
     pairs = [
         (f"id = {low}", f"id + 0 = {low}"),
@@ -201,11 +203,13 @@ def _check_indices(db: tidemill.Database, table: str, draw: random.Random) -> No
         (f"batch = {low // 9} AND writer = 3", f"batch + 0 = {low // 9} AND writer + 0 = 3"),
         (f"id IN (1, {low}, {low + 7})", f"id + 0 IN (1, {low}, {low + 7})"),
     ]
-    for by_index, by_scan in pairs:
-        ask = f"(SELECT list(id ORDER BY id, writer) FROM {table} WHERE {{}})"
-        query = f"SELECT {ask.format(by_index)}, {ask.format(by_scan)}"
-        found, expected = db.sql(query).fetchall()[0]
-        assert found == expected, (table, by_index)
+    asked = [
+        f"(SELECT list(id ORDER BY id, writer) FROM {table} WHERE {where})"
+        for pair in pairs
+        for where in pair
+    ]
+    found = db.sql(f"SELECT {', '.join(asked)}").fetchall()[0]
+    assert found[::2] == found[1::2], table
 
 
 def _send_again(db: tidemill.Database, number: int, batch: int, present: int) -> None:

@@ -4,23 +4,27 @@ What writer w appends as its batch b is a function of (w, b) alone, so the test 
 must be there. Rows carry an ``id`` that counts from 0 for every writer, their ``batch`` and its
 ``size``, so gaps, repeats and torn batches show in the rows themselves.
 
-It reads one line of JSON from its standard input (folder, and for every writer the batch to go on
-with) and prints ``ack <writer> <batch>`` after each append that returned.
+For every line of JSON on its standard input (folder, crash_at, and for every writer the batch to go
+on with) it forks a child, which spares the import, and prints ``pid <pid>``, then ``ack <writer>
+<batch>`` after each append that returned, and ``dead <status>`` when the child has ended.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
+import os
 import sys
 import threading
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
+import pandas  # noqa: F401  (Arrow imports it at need: better before the fork)
 import pyarrow as pa
 
 import tidemill
-from tidemill.hot import published, tier
+from tidemill.hot import crash, published, tier
 
 BLOCK_ROWS = 500
 BATCHES_MAX = 1_000
@@ -61,6 +65,7 @@ WRITERS = {
 }
 
 Row = dict[str, Any]
+_first_ids: dict[int, list[int]] = {}
 
 
 def open_warehouse(folder: str) -> tidemill.Database:
@@ -85,7 +90,10 @@ def size_of(writer: int, batch: int) -> int:
 
 
 def first_id_of(writer: int, batch: int) -> int:
-    return sum(size_of(writer, earlier) for earlier in range(batch))
+    known = _first_ids.setdefault(writer, [0])
+    while len(known) <= batch:
+        known.append(known[-1] + size_of(writer, len(known) - 1))
+    return known[batch]
 
 
 def offset_of(writer: int, batch: int) -> int:
@@ -93,9 +101,9 @@ def offset_of(writer: int, batch: int) -> int:
     return batch if writer % 2 == 0 else 10 * batch
 
 
-def rows_of(writer: int, batch: int, first_id: int | None = None) -> list[Row]:
+def rows_of(writer: int, batch: int) -> list[Row]:
     table, size = WRITERS[writer], size_of(writer, batch)
-    first = first_id_of(writer, batch) if first_id is None else first_id
+    first = first_id_of(writer, batch)
     return [_row(table, writer, batch, size, first + at) for at in range(size)]
 
 
@@ -135,16 +143,15 @@ def send(db: tidemill.Database, writer: int, batch: int, rows: list[Row]) -> Any
 
 
 def _write(db: tidemill.Database, writer: int, start: int, say: Callable[[str], None]) -> None:
-    first_id = first_id_of(writer, start)
     for batch in range(start, start + BATCHES_MAX):
-        rows = rows_of(writer, batch, first_id)
-        send(db, writer, batch, rows)
+        send(db, writer, batch, rows_of(writer, batch))
         say(f"ack {writer} {batch}\n")
-        first_id += len(rows)
 
 
-def main() -> None:
-    job = json.loads(sys.stdin.readline())
+def live(job: dict[str, Any]) -> None:
+    """Write with all writers at once, until killed."""
+    os.environ["TIDEMILL_CRASH_AT"] = job["crash_at"] or ""
+    importlib.reload(crash)
     lock = threading.Lock()
 
     def say(text: str) -> None:
@@ -152,18 +159,26 @@ def main() -> None:
             sys.stdout.write(text)
             sys.stdout.flush()
 
+    say(f"pid {os.getpid()}\n")
     db = open_warehouse(job["folder"])
-    say("open\n")
-    starts = {int(writer): batch for writer, batch in job["starts"].items()}
     threads = [
-        threading.Thread(target=_write, args=(db, writer, start, say), daemon=True)
-        for writer, start in starts.items()
+        threading.Thread(target=_write, args=(db, int(writer), start, say), daemon=True)
+        for writer, start in job["starts"].items()
     ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    say("end\n")
+
+
+def main() -> None:
+    for line in sys.stdin:
+        child = os.fork()
+        if child == 0:
+            live(json.loads(line))
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        print("dead", os.waitstatus_to_exitcode(status), flush=True)
 
 
 if __name__ == "__main__":

@@ -124,7 +124,10 @@ class Caster:
         given = pa.table({"v": array})  # noqa: F841  (DuckDB finds it by name)
         name = column.type.name
         connection = self._connect()
-        table = connection.sql(f"SELECT CAST(v AS {name}) AS v FROM given").to_arrow_table()
+        # As TIMESTAMP alone, DuckDB reads '10:00+02' as 10:00; the moment is 08:00 UTC.
+        is_zoned = name == "TIMESTAMP" and _is_text(array.type)
+        moment = "CAST(v AS TIMESTAMP WITH TIME ZONE)" if is_zoned else "v"
+        table = connection.sql(f"SELECT CAST({moment} AS {name}) AS v FROM given").to_arrow_table()
         cast = table.column(0).combine_chunks()
         if not cast.type.equals(column.type.arrow):
             cast = _relabel(cast, column.type.arrow)
@@ -222,11 +225,15 @@ def _check_way_back(array: pa.Array, cast: pa.Array) -> None:
 
 
 def shown(value: pa.Scalar) -> Any:
-    """The value as Python has it, or as text where Python has no such value."""
+    """The value as Python has it, or as text where Python has no such value (the year 10000)."""
     try:
         return value.as_py()
     except (ValueError, OverflowError, pa.ArrowException):
-        return str(value)
+        pass
+    try:
+        return value.cast(pa.string()).as_py()
+    except pa.ArrowException:
+        return f"a {value.type}"
 
 
 def _reason(value: pa.Scalar, column: Column, error: Exception) -> str:

@@ -18,6 +18,7 @@ from tidemill.errors import FileFormatError, SettingError, UnknownNameError, did
 from tidemill.rendering import row_as_json
 
 OPTIONS = ("header", "delimiter", "delim", "sep", "quote", "escape", "null", "nullstr", "skip")
+HEAD_BYTES = 1 << 16
 _DELIMITERS = (",", ";", "\t", "|")
 
 
@@ -90,7 +91,8 @@ def _csv_shape(
     escape = _one_char(options, "escape", None)
     skip = _count(options.get("skip", 0))
     with open_stream(path) as stream:
-        head = stream.read(1 << 16)
+        head = stream.read(HEAD_BYTES)
+    is_whole = len(head) < HEAD_BYTES
     if head.startswith(codecs.BOM_UTF8):
         head = head[len(codecs.BOM_UTF8) :]
     text = head.decode("utf-8", "replace")
@@ -123,6 +125,8 @@ def _csv_shape(
                 hint=did_you_mean(name, [column.name for column in table.columns])
                 or "use HEADER false if the first line is data",
             )
+    if len(lines) == 1 and is_whole:
+        return None  # a header alone
     return _CsvShape(names, skip + 1, delimiter, quote or False, escape or False)
 
 

@@ -158,8 +158,10 @@ def _validate(given: pa.Table) -> None:
         ) from error
 
 
-def read(rows: Any, table: Table) -> pa.Table:
-    """Rows in any of the forms a producer may have, as one Arrow table."""
+def read(rows: Any, table: Table, defaults: Defaults | None = None) -> pa.Table:
+    """Rows in any of the forms a producer may have, as one Arrow table.
+
+    With ``defaults``, a dict that lacks a column which others have gets its default there too."""
     if isinstance(rows, pa.Table):
         return rows
     if isinstance(rows, pa.RecordBatch):
@@ -169,13 +171,13 @@ def read(rows: Any, table: Table) -> pa.Table:
     if frame is not None and isinstance(rows, frame):
         return _from_pandas(rows)
     if isinstance(rows, Mapping):
-        return from_dicts([rows], table)
+        return from_dicts([rows], table, defaults)
     if isinstance(rows, tuple):
         return _from_tuples([rows], table)
     if hasattr(rows, "__arrow_c_stream__"):
         return _from_stream(rows)
     if isinstance(rows, Iterable) and not isinstance(rows, str | bytes):
-        return _from_list(list(rows), table)
+        return _from_list(list(rows), table, defaults)
     raise RowsRejectedError(
         f"rows of type {type(rows).__name__} cannot be appended",
         hint="give Arrow, pandas or Polars data, a dict, a tuple, or a list of dicts or tuples",
@@ -203,11 +205,11 @@ def _from_pandas(frame: Any) -> pa.Table:
         ) from error
 
 
-def _from_list(rows: list[Any], table: Table) -> pa.Table:
+def _from_list(rows: list[Any], table: Table, defaults: Defaults | None) -> pa.Table:
     if not rows:
         return table.schema.empty_table()
     if all(isinstance(row, Mapping) for row in rows):
-        return from_dicts(rows, table)
+        return from_dicts(rows, table, defaults)
     if all(isinstance(row, tuple | list) for row in rows):
         return _from_tuples(rows, table)
     if all(isinstance(row, pa.RecordBatch) for row in rows):
@@ -220,10 +222,20 @@ def _from_list(rows: list[Any], table: Table) -> pa.Table:
     )
 
 
-def from_dicts(rows: Sequence[Mapping[str, Any]], table: Table) -> pa.Table:
+def from_dicts(
+    rows: Sequence[Mapping[str, Any]], table: Table, defaults: Defaults | None = None
+) -> pa.Table:
     """Objects as columns, under the names they use."""
     names = list(dict.fromkeys(str(name) for row in rows for name in row))
-    columns = [_array([row.get(name) for row in rows], table.column(name)) for name in names]
+    columns = []
+    for name in names:
+        column, values = table.column(name), [row.get(name) for row in rows]
+        if defaults is not None and column is not None and column.default is not None:
+            missing = [at for at, row in enumerate(rows) if name not in row]
+            given = defaults.array(column, len(missing)).to_pylist()
+            for at, value in zip(missing, given, strict=True):
+                values[at] = value
+        columns.append(_array(values, column))
     return pa.Table.from_arrays(columns, names=names)
 
 

@@ -15,18 +15,23 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tidemill.errors import (
     DiskFullError,
     DuplicateKeyError,
     QueryError,
+    RowsRejectedError,
     TidemillError,
     UnknownNameError,
 )
 from tidemill.types import literal
 
 REFERENCE = "reference"
+_HUGE = frozenset({"HUGEINT", "UHUGEINT"})
 _RUN = compile("tm_out = tm_cursor.sql(tm_query, params=tm_params)", "<query>", "exec")
+# A reference table's name in its file, which means nothing to users.
+_PHYSICAL = re.compile(r' on table "t\d+"|\bt\d+\.')
 _CANDIDATES = re.compile(r"Candidate (?:bindings|functions|tables)?:?\s*(.*)", re.DOTALL)
 
 
@@ -68,7 +73,9 @@ class Duck:
             relation = space["tm_out"]
             if relation is None:
                 return pa.table({}), []
-            return relation.to_arrow_table(), [str(kind) for kind in relation.types]
+            types = [str(kind) for kind in relation.types]
+            table = relation.to_arrow_table()
+            return (_exact(table, types) if _HUGE.intersection(types) else table), types
         except duckdb.Error as error:
             raise translated(error) from error
         except (pa.ArrowException, OverflowError, RuntimeError) as error:
@@ -85,6 +92,25 @@ class Duck:
         self._connection.close()
 
 
+def _exact(table: pa.Table, types: list[str]) -> pa.Table:
+    """Whole numbers of more than 38 digits as text: DuckDB gives them as decimals of 38 digits.
+
+    That concerns every UHUGEINT column, so that its form does not depend on its values."""
+    for at, kind in enumerate(types):
+        column = table.column(at)
+        if kind == "UHUGEINT" or (kind == "HUGEINT" and _has_39_digits(column)):
+            wrap = 2**128 if kind == "UHUGEINT" else None
+            numbers = [None if value is None else int(value) for value in column.to_pylist()]
+            texts = [None if n is None else str(n % wrap if wrap else n) for n in numbers]
+            table = table.set_column(at, table.field(at).name, pa.array(texts, pa.string()))
+    return table
+
+
+def _has_39_digits(column: pa.ChunkedArray) -> bool:
+    bounds = pc.min_max(column).as_py()
+    return any(bound is not None and abs(bound) >= 10**38 for bound in bounds.values())
+
+
 def translated(error: duckdb.Error) -> TidemillError:
     """DuckDB's error in our shape: what happened first, its suggestions as the hint."""
     text = str(error)
@@ -97,7 +123,8 @@ def translated(error: duckdb.Error) -> TidemillError:
     if found:
         hint = "did you mean one of: " + " ".join(found[1].split("LINE ")[0].split())
     if isinstance(error, duckdb.ConstraintException):
-        return DuplicateKeyError(_lower(head), hint="nothing was changed")
+        kind_of = DuplicateKeyError if "duplicate key" in head.lower() else RowsRejectedError
+        return kind_of(_lower(_PHYSICAL.sub("", head)), hint="nothing was changed")
     if isinstance(error, duckdb.CatalogException):
         return UnknownNameError(_lower(head), hint=hint)
     if isinstance(error, duckdb.OutOfMemoryException):

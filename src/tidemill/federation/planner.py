@@ -26,7 +26,7 @@ from tidemill.federation.references import physical_name
 from tidemill.hot.side import LATE_SUFFIX, REJECTED_SUFFIX
 from tidemill.sql.latest import newest_wanted
 from tidemill.sql.names import find_cte, position_of, table_name_of
-from tidemill.sql.params import Params, check_params, placeholder_key, value_of
+from tidemill.sql.params import Params, check_params, placeholder_key, placeholders, value_of
 from tidemill.sql.predicates import Conjunct, ScanRequest, find_scans
 from tidemill.sql.windows import Bound, rewrite_deferred
 
@@ -72,10 +72,12 @@ class Plan:
     bounds: tuple[Bound, ...]
     uses_now: bool
     key_queries: tuple[KeyQuery, ...] = ()
+    given: tuple[str, ...] = ()
+    used: frozenset[str] = frozenset()
 
     def values(self, params: Params) -> dict[str, object]:
-        """The caller's values under the plan's names."""
-        check_params(self.keys, params)
+        """The caller's values under the plan's names; those of windows are in the plan itself."""
+        check_params(self.given, params)
         pairs = zip(self.keys, self.names, strict=True)
         return {name: value_of(key, params) for key, name in pairs}
 
@@ -91,9 +93,9 @@ def make_plan(query: exp.Expression, snapshot: Snapshot, params: Params = None) 
     with_seq = _mentions_seq(tree)
     requests = {id(request.node): request for request in find_scans(tree, snapshot.find)}
     tables = list(unbound_tables(tree))
-    prefix = _scan_prefix(tree)
+    prefix = _free_prefix(tree, "tm_scan_")
     names_of = {id(node): f"{prefix}{number}" for number, (node, _) in enumerate(tables)}
-    key_queries = _take_key_queries(requests.values(), names_of, snapshot)
+    key_queries = _take_key_queries(tree, requests.values(), names_of, snapshot)
     scans: list[Scan] = []
     for node, name in tables:
         if node.root() is not tree:
@@ -112,15 +114,21 @@ def make_plan(query: exp.Expression, snapshot: Snapshot, params: Params = None) 
         rewritten.bounds,
         uses_now,
         tuple(key_queries),
+        tuple(placeholders(query)),
+        frozenset(placeholders(tree)),
     )
 
 
 def _take_key_queries(
-    requests: Iterable[ScanRequest], names_of: dict[int, str], snapshot: Snapshot
+    tree: exp.Expression,
+    requests: Iterable[ScanRequest],
+    names_of: dict[int, str],
+    snapshot: Snapshot,
 ) -> list[KeyQuery]:
     """Cut queries for indexed keys out of the tree; each leaves a table of keys in its place."""
     found: dict[int, str] = {}
     key_queries: list[KeyQuery] = []
+    prefix = _free_prefix(tree, "tm_keys_")
     for request in requests:
         table = snapshot.get(request.table)
         indexed = {name for index in table.indexes for name in index.columns}
@@ -129,7 +137,7 @@ def _take_key_queries(
             if conjunct.op != "in_query" or conjunct.column not in indexed:
                 continue
             if id(query) not in found and query.parent is not None:
-                source = f"tm_keys_{len(found)}"
+                source = f"{prefix}{len(found)}"
                 plan = make_plan(query, snapshot)
                 found[id(query)] = source
                 query.replace(exp.select("*").from_(exp.to_table(source)))
@@ -138,10 +146,9 @@ def _take_key_queries(
     return key_queries
 
 
-def _scan_prefix(tree: exp.Expression) -> str:
+def _free_prefix(tree: exp.Expression, prefix: str) -> str:
     """How the names of scans begin: as no name in the query does."""
     names = {str(identifier.this).lower() for identifier in tree.find_all(exp.Identifier)}
-    prefix = "tm_scan_"
     while any(name.startswith(prefix) for name in names):
         prefix += "_"
     return prefix

@@ -93,7 +93,8 @@ class Runner:
             self._select(scan, views, values, keys.get(scan.source, [])) for scan in plan.scans
         )
         sources.update({chosen.scan.source: chosen.table for chosen in selected})
-        return Filled(plan, values, selected, sources)
+        used = {name: value for name, value in values.items() if name in plan.used}
+        return Filled(plan, used, selected, sources)
 
     def _table(self, table: Table) -> HotTable:
         hot = self._hot.get(table.table_id)

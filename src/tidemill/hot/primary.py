@@ -135,7 +135,8 @@ class PrimaryKeys:
         rows = [
             directory.rows[directory.starts[a] : directory.starts[a + 1]] for a in at[candidates]
         ]
-        there = self.keys_of(block.batch.take(pa.array(np.concatenate(rows))))
+        held = block.batch.select(list(self.columns))
+        there = self.keys_of(held.take(pa.array(np.concatenate(rows))))
         seqs = block.seq_column()
         found, place = [], 0
         for candidate, run in zip(candidates, rows, strict=True):

@@ -149,7 +149,7 @@ class View:
         parts += [(int(times.max()), times) for times in tails if len(times)]
         kept = np.empty(0, dtype=np.int64)
         for newest_us, times in sorted(parts, key=lambda part: -part[0]):
-            if len(kept) >= wanted.newest and newest_us < kept[0]:
+            if len(kept) and len(kept) >= wanted.newest and newest_us < kept[0]:
                 break
             times = times if high is None else times[times <= high]
             kept = np.sort(np.concatenate((kept, times)))[-max(wanted.newest, 1) :]

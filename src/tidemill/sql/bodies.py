@@ -8,6 +8,7 @@ What it reads otherwise than DuckDB is changed in the tokens, never in the text:
 - ``lambda x: …`` becomes ``x -> …``, which is written back as DuckDB wants it;
 - ``TABLE t`` as an argument of a stream window (Flink's spelling) becomes ``t``;
 - ``:name`` becomes ``$name`` where a value can stand, and ``a[:n]`` becomes ``a[1:n]``;
+- ``row(…)``, ``apply(…)`` and ``session(…)`` become calls of functions;
 - ``x'00ff'`` becomes ``unhex('00ff')``;
 - ``INTERVAL '1.5 hours'`` becomes a cast, because ``INTERVAL '1.5' HOURS`` means one hour.
 """
@@ -59,6 +60,21 @@ def parse_body(cursor: Cursor, start: int, end: int) -> exp.Expression:
             "this cannot be read as SQL", hint=DOCS_HINT, position=cursor.position(tokens[0])
         )
     return tree
+
+
+def pivot_in_brackets(cursor: Cursor) -> Cursor:
+    """``PIVOT … ORDER BY … LIMIT …`` as ``FROM (PIVOT …) ORDER BY … LIMIT …``."""
+    depth = 0
+    for index in range(cursor.at, len(cursor.tokens)):
+        token = cursor.tokens[index]
+        depth += depth_change(token)
+        if depth == 0 and token.token_type in (TokenType.ORDER_BY, TokenType.LIMIT):
+            first, last = cursor.tokens[cursor.at], cursor.tokens[index - 1]
+            opening = [_like(first, TokenType.FROM, "FROM"), _like(first, TokenType.L_PAREN, "(")]
+            pivot = cursor.tokens[cursor.at : index]
+            closing = _like(last, TokenType.R_PAREN, ")")
+            return Cursor(cursor.text, [*opening, *pivot, closing, *cursor.tokens[index:]])
+    return cursor
 
 
 def _parse(text: str, tokens: list[Token]) -> exp.Expression:
@@ -144,11 +160,16 @@ def adapt(text: str, tokens: list[Token]) -> list[Token]:
     if not any(token.token_type in _ADAPTED or token.text in _ADAPTED_WORDS for token in tokens):
         return tokens
     adapted: list[Token] = []
+    calls: list[str] = []  # the word before each bracket that is open
     index = count = 0
     numbered = any(token.token_type == TokenType.PARAMETER for token in tokens)
     while index < len(tokens):
         token = tokens[index]
         kind = token.token_type
+        if (change := depth_change(token)) > 0:
+            calls.append(tokens[index - 1].text.upper() if index else "")
+        elif change < 0 and calls:
+            calls.pop()
         if kind == TokenType.PLACEHOLDER:
             count += 1
             if numbered:
@@ -159,10 +180,11 @@ def adapt(text: str, tokens: list[Token]) -> list[Token]:
         elif (end := _lambda_end(tokens, index)) > 0:
             adapted += _arrow(tokens[index + 1 : end], tokens[end])
             index = end
-        elif kind == TokenType.TABLE and _is_window_argument(tokens, index):
+        elif kind == TokenType.TABLE and calls and calls[-1] in WINDOW_FUNCTIONS:
             pass
-        elif kind == TokenType.SESSION and _next_is(tokens, index, TokenType.L_PAREN):
-            adapted.append(_like(token, TokenType.VAR, token.text))
+        elif kind in _CALLABLE and _is_call(tokens, index):
+            name = "list_apply" if kind == TokenType.APPLY else token.text
+            adapted.append(_like(token, TokenType.VAR, name))
         elif kind == TokenType.L_BRACKET and _opens_slice(tokens, index):
             adapted += [token, _like(token, _NUMBER, "1")]
         elif kind == TokenType.INTERVAL and _is_fraction(tokens, index):
@@ -175,6 +197,19 @@ def adapt(text: str, tokens: list[Token]) -> list[Token]:
             adapted.append(token)
         index += 1
     return adapted
+
+
+def _is_call(tokens: list[Token], index: int) -> bool:
+    """``row(1, 2)``, ``apply(l, …)``, ``session(…)``: functions, unless ROW is a type here."""
+    token = tokens[index]
+    if token.token_type == TokenType.STRUCT and token.text.upper() != "ROW":
+        return False
+    before = tokens[index - 1].token_type if index else None
+    return before not in _BEFORE_TYPES and _next_is(tokens, index, TokenType.L_PAREN)
+
+
+_CALLABLE = frozenset({TokenType.SESSION, TokenType.STRUCT, TokenType.APPLY})
+_BEFORE_TYPES = frozenset({TokenType.DCOLON, TokenType.ALIAS, TokenType.VAR, TokenType.IDENTIFIER})
 
 
 def _mixed(text: str, token: Token) -> SqlSyntaxError:
@@ -192,6 +227,8 @@ _ADAPTED = frozenset(
         TokenType.COLON,
         TokenType.TABLE,
         TokenType.SESSION,
+        TokenType.STRUCT,
+        TokenType.APPLY,
         TokenType.L_BRACKET,
         TokenType.INTERVAL,
     }
@@ -297,16 +334,6 @@ def _arrow(names: list[Token], colon: Token) -> list[Token]:
     opening = _like(colon, TokenType.L_PAREN, "(")
     closing = _like(colon, TokenType.R_PAREN, ")")
     return [opening, *names, closing, _like(colon, TokenType.ARROW, "->")]
-
-
-def _is_window_argument(tokens: list[Token], index: int) -> bool:
-    """Whether TABLE at ``index`` stands directly inside the brackets of a stream window."""
-    depth = 0
-    for at in range(index - 1, 0, -1):
-        depth -= depth_change(tokens[at])
-        if depth < 0:
-            return tokens[at - 1].text.upper() in WINDOW_FUNCTIONS
-    return False
 
 
 _ANGLES = re.compile(r"\s*(for|but got)?\s*<.*", re.DOTALL)

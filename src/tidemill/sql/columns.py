@@ -98,7 +98,7 @@ def _is_constraint(cursor: Cursor, word: str) -> bool:
 def _read_column(cursor: Cursor, found: ColumnList) -> None:
     token = cursor.peek()
     name = cursor.name("column name")
-    if found.find(name) is not None:
+    if name.lower() in found.tokens:
         raise DefinitionError(
             f'column "{name}" is defined twice',
             hint="column names are compared without case; rename one",

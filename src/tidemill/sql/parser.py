@@ -22,7 +22,7 @@ from tidemill.errors import (
     UnsupportedError,
     did_you_mean,
 )
-from tidemill.sql.bodies import parse_body
+from tidemill.sql.bodies import parse_body, pivot_in_brackets
 from tidemill.sql.copies import read_copy
 from tidemill.sql.heads import (
     read_alter,
@@ -146,6 +146,8 @@ def _read_explain(cursor: Cursor, text: str, position: Position) -> Explain:
 
 
 def _read_query(cursor: Cursor, text: str, position: Position) -> Statement:
+    if cursor.word() in _PIVOT_WORDS:
+        cursor = pivot_in_brackets(cursor)
     body = parse_body(cursor, cursor.at, len(cursor.tokens))
     if isinstance(body, (exp.Update, exp.Delete)):
         return _change(body, text, position)
@@ -236,6 +238,7 @@ _UNSUPPORTED_CREATE = {
 _QUERY_WORDS = words(
     "SELECT WITH VALUES FROM PIVOT UNPIVOT TABLE SUMMARIZE PIVOT_WIDER PIVOT_LONGER ("
 )
+_PIVOT_WORDS = words("PIVOT UNPIVOT PIVOT_WIDER PIVOT_LONGER")
 _READERS: dict[str, _Reader] = {
     "CREATE": _read_create,
     "DROP": read_drop,

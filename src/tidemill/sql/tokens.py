@@ -273,18 +273,18 @@ class Cursor:
     def names(self, what: str) -> tuple[str, ...]:
         """``(a, b, …)``: at least one name, none twice."""
         self.expect("(")
-        found: list[str] = []
+        found: dict[str, str] = {}
         while True:
             token = self.peek()
             name = self.name(what)
-            if name.lower() in (known.lower() for known in found):
+            if name.lower() in found:
                 self.fail(f'{what} "{name}" is named twice', token, hint="name it once")
-            found.append(name)
+            found[name.lower()] = name
             if not self.accept(","):
                 break
         if not self.accept(")"):
             self.fail_expected([",", ")"])
-        return tuple(found)
+        return tuple(found.values())
 
     def string(self, what: str) -> str:
         token = self.peek()

@@ -51,7 +51,7 @@ def test_any_history(seed: int, step: int) -> None:
     picker = random.Random(seed)
     index, blocks, number, now = IntervalIndex(), {}, 0, 0
     frozen: list[tuple[IntervalIndex, dict[int, Block]]] = []
-    for _ in range(40):
+    for _ in range(25):
         action = picker.random()
         if action < 0.15 and blocks:
             gone = picker.choice(sorted(blocks))

@@ -17,7 +17,7 @@ from tidemill.hot import keys
 from tidemill.hot.values import Range, build_hash, build_ordered, hash_key
 from tidemill.types import SqlType
 
-UTC = dt.timezone.utc
+UTC = dt.UTC
 UUIDS = [uuid.UUID(int=n) for n in (0, 1, 2**127, 2**128 - 1)]
 COLUMNS: dict[str, list[Any]] = {
     "TINYINT": [-128, -1, 0, 1, 1, 127, None],

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 
 import duckdb
 from sqlglot import exp
@@ -37,8 +38,25 @@ def body(text: str) -> exp.Expression:
     return statement.body
 
 
+@lru_cache(maxsize=1)
+def _database() -> duckdb.DuckDBPyConnection:
+    connection = duckdb.connect(config={"threads": 1})
+    connection.execute("SET TimeZone = 'UTC'")
+    return connection
+
+
+def close() -> None:
+    if _database.cache_info().currsize:
+        _database().close()
+        _database.cache_clear()
+
+
 @contextmanager
 def duck() -> Iterator[duckdb.DuckDBPyConnection]:
-    with duckdb.connect(config={"threads": 1}) as connection:
-        connection.execute("SET TimeZone = 'UTC'")
+    """An empty database; every test that opens one is rolled back."""
+    connection = _database()
+    connection.execute("BEGIN")
+    try:
         yield connection
+    finally:
+        connection.execute("ROLLBACK")

@@ -15,34 +15,54 @@ from tidemill.sql.predicates import find_scans
 from tidemill.sql.statements import Query
 from tidemill.sql.windows import NowBounds, rewrite
 
-VALID = [
-    "CREATE STREAMING TABLE t (ts TIMESTAMP, vid BIGINT NOT NULL DEFAULT 5, x STRUCT(a INT, b VARCHAR)[], "
-    "PRIMARY KEY (vid, ts), WATERMARK FOR ts AS ts - INTERVAL '5' SECOND) WITH (partition = '1 hour', memory = 5000000)",
-    "CREATE OR REPLACE TABLE r (a INT PRIMARY KEY, b DECIMAL(10, 2) UNIQUE, CHECK (a > 0))",
-    "CREATE TABLE r AS SELECT 1 AS a",
-    "CREATE UNIQUE INDEX IF NOT EXISTS i ON t USING hash (a, b)",
-    "DROP STREAMING TABLE IF EXISTS t",
-    "ALTER TABLE t SET (late = 'divert', hot = INTERVAL '5' MINUTE)",
-    "SHOW INDEXES ON t",
-    "DESCRIBE tidemill.tables",
-    "INSERT INTO t (a, b) VALUES (1, 'x''y'), (-2.5e3, TIMESTAMP '2024-01-01 00:00:00')",
-    "INSERT INTO t VALUES (?, now(), $$a;b$$) ON CONFLICT DO NOTHING RETURNING *",
-    "COPY t (a) FROM 'x.csv' (HEADER, DELIMITER '|', COLUMNS {'a': 'INT'})",
-    "COPY (SELECT * FROM t) TO 'x.parquet' WITH (FORMAT parquet)",
-    "UPDATE t SET a = $1 WHERE b IN (SELECT c FROM u)",
-    "DELETE FROM t WHERE a = :name",
-    "EXPLAIN ANALYZE SELECT * FROM t$late; TRUNCATE t",
-    "WITH x AS (SELECT a, sum(b) OVER (PARTITION BY c ORDER BY d) FROM RECENT(t, INTERVAL '5' MINUTE)) "
-    "SELECT * FROM x LEFT JOIN HOP(t, ts, INTERVAL '1' MINUTE, size => INTERVAL '5' MINUTE) h ON x.a = h.a "
-    "WHERE h.a BETWEEN 1 AND 2 ORDER BY 1 LIMIT 5",
-    "FROM TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '1' MINUTE) SELECT list_transform(l, lambda x: x + 1)[1:2]",
-    "SELECT CASE WHEN a THEN {'k': v} ELSE MAP {'a': 1} END::STRUCT(k INT), * EXCLUDE (b) FROM t -- x",
-]
-PIECES = [
-    *"( ) [ ] { } , ; . : :: ' \" $ $$ ? - -- /* */ * = => := -> \\ ` \0 é 😀 _seq".split(),
-    *"SELECT FROM WHERE TABLE STREAMING PRIMARY KEY WATERMARK FOR AS WITH VALUES INSERT INTO".split(),
-    *"INTERVAL NOT NULL DEFAULT lambda EXPLAIN COPY RECENT( TUMBLE( SESSION( 9999999999999999999 1e999".split(),
-]
+VALID = """
+CREATE STREAMING TABLE t (ts TIMESTAMP, vid BIGINT NOT NULL DEFAULT 5, x STRUCT(a INT)[],
+  PRIMARY KEY (vid, ts), WATERMARK FOR ts AS ts - INTERVAL '5' SECOND) WITH (hot = '1 hour')
+
+CREATE OR REPLACE TABLE r (a INT PRIMARY KEY, b DECIMAL(10, 2) UNIQUE, CHECK (a > 0))
+
+CREATE TABLE r AS SELECT 1 AS a
+
+CREATE UNIQUE INDEX IF NOT EXISTS i ON t USING hash (a, b)
+
+DROP STREAMING TABLE IF EXISTS t
+
+ALTER TABLE t SET (late = 'divert', hot = INTERVAL '5' MINUTE)
+
+SHOW INDEXES ON t
+
+DESCRIBE tidemill.tables
+
+INSERT INTO t (a, b) VALUES (1, 'x''y'), (-2.5e3, TIMESTAMP '2024-01-01 00:00:00')
+
+INSERT INTO t VALUES (?, now(), $$a;b$$) ON CONFLICT DO NOTHING RETURNING *
+
+COPY t (a) FROM 'x.csv' (HEADER, DELIMITER '|', COLUMNS {'a': 'INT'})
+
+COPY (SELECT * FROM t) TO 'x.parquet' WITH (FORMAT parquet)
+
+UPDATE t SET a = $1 WHERE b IN (SELECT c FROM u)
+
+DELETE FROM t WHERE a = :name
+
+EXPLAIN ANALYZE SELECT * FROM t$late; TRUNCATE t
+
+WITH x AS (SELECT a, sum(b) OVER (PARTITION BY c) FROM RECENT(t, INTERVAL '5' MINUTE))
+  SELECT * FROM x LEFT JOIN HOP(t, ts, INTERVAL '1' MINUTE, size => INTERVAL '5' MINUTE) h
+  ON x.a = h.a WHERE h.a BETWEEN 1 AND 2 ORDER BY 1 LIMIT 5
+
+FROM TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '1' MINUTE) SELECT apply(l, lambda x: x + 1)[1:2]
+
+SELECT CASE WHEN a THEN {'k': v} ELSE MAP {'a': 1} END::STRUCT(k INT), * EXCLUDE (b) FROM t -- x
+
+PIVOT t ON a USING sum(b) ORDER BY ALL LIMIT 5
+""".strip().split("\n\n")
+WORDS = """
+( ) [ ] { } , ; . : :: ' " $ $$ ? - -- /* */ * = => := -> \\ ` é 😀 _seq
+SELECT FROM WHERE TABLE STREAMING PRIMARY KEY WATERMARK FOR AS WITH VALUES INSERT INTO INTERVAL
+NOT NULL DEFAULT lambda EXPLAIN COPY RECENT( TUMBLE( SESSION( 9999999999999999999 1e999
+"""
+PIECES = [*WORDS.split(), "\0"]
 TABLES = {
     "t": table("t", "ts", ts="TIMESTAMP", a="INTEGER"),
     "u": table("u", "ts", ts="TIMESTAMP", a="INTEGER"),

@@ -95,7 +95,7 @@ def show(conjunct: Conjunct) -> str:
         ("SELECT * FROM (SELECT a + 1 AS a FROM t) WHERE a = 1", ["t:  | a"]),
         ("SELECT * FROM (SELECT a, histogram(b) AS h FROM t) WHERE a = 1", ["t:  | a,b"]),
         (
-            "SELECT * FROM (SELECT a, b, sum(b) OVER (PARTITION BY a) AS n FROM t) WHERE a = 1 AND b = 2",
+            "FROM (SELECT a, b, sum(b) OVER (PARTITION BY a) AS n FROM t) WHERE a = 1 AND b = 2",
             ["t: a = 1 | a,b"],
         ),
         ("WITH x AS (SELECT * FROM t) SELECT * FROM x WHERE a = 1", ["t: a = 1 | *"]),
@@ -139,7 +139,7 @@ def show(conjunct: Conjunct) -> str:
             ["t: a = 7 | a,b,s,ts"],
         ),
         (
-            "SELECT * FROM SESSION(t, ts, INTERVAL '1' DAY, partition_by => a) WHERE a = 7 AND b = 1",
+            "FROM SESSION(t, ts, INTERVAL '1' DAY, partition_by => a) WHERE a = 7 AND b = 1",
             ["t: a = 7 | a,b,s,ts"],
         ),
         # not queries of one SELECT
@@ -156,7 +156,6 @@ def test_what_is_found(text: str, expected: list[str]) -> None:
 # Soundness: run over everything and over what the requests let through; the answers agree.
 
 _INT = ["0", "1", "2", "3", "1 + 1", "NULL", "-1", "2.0", "'2'"]
-_TIMES = [f"TIMESTAMP '1970-01-01 00:00:{second:02}'" for second in (5, 10, 15, 20)]
 
 
 class Writer:
@@ -266,7 +265,8 @@ class Writer:
     def query(self) -> str:
         kind = self.random.randrange(6)
         if kind == 0:
-            return f"WITH w AS ({self.select(1)}) SELECT k, m FROM w WHERE {self.condition(['w.k', 'w.m'], 1)}"
+            condition = self.condition(["w.k", "w.m"], 1)
+            return f"WITH w AS ({self.select(1)}) SELECT k, m FROM w WHERE {condition}"
         if kind == 1:
             outer = self.pick(
                 "SELECT * FROM w", "SELECT x.k, y.m FROM w AS x JOIN w AS y ON x.k = y.k"
@@ -278,7 +278,8 @@ class Writer:
             )
         if kind == 3:
             inner = f"SELECT 1 FROM u WHERE u.a = z.k AND {self.condition(['u.a', 'u.c'], 0)}"
-            return f"SELECT k, m FROM ({self.select(1)}) AS z WHERE {self.pick('', 'NOT ')}EXISTS ({inner})"
+            exists = f"{self.pick('', 'NOT ')}EXISTS ({inner})"
+            return f"SELECT k, m FROM ({self.select(1)}) AS z WHERE {exists}"
         return self.select(2)
 
 
@@ -293,8 +294,7 @@ def fill(connection: duckdb.DuckDBPyConnection, seed: int) -> None:
     )
     connection.execute("CREATE TABLE u (ts TIMESTAMP, a INTEGER, c INTEGER, _seq BIGINT)")
     connection.execute("CREATE TABLE ref (a INTEGER, d INTEGER)")
-    times = chance.sample(range(30), 9)
-    for seq, second in enumerate(times):
+    for seq, second in enumerate(chance.sample(range(30), 9)):
         at = f"1970-01-01 00:00:{second:02}"
         connection.execute("INSERT INTO t VALUES (?, ?, ?, 's', ?)", [at, number(), number(), seq])
         if seq < 6:
@@ -341,23 +341,23 @@ STATISTICS: Counter[str] = Counter()
 
 def check(seed: int) -> None:
     text = Writer(seed).query()
+    plain = rewrite(body(text), lookup, now)
+    pruned, count = filtered(plain.copy())
     with duck() as connection:
         fill(connection, seed)
-        plain = rewrite(body(text), lookup, now)
-        try:
-            expected = connection.execute(plain.sql("duckdb")).fetchall()
-        except duckdb.Error:
-            STATISTICS["invalid"] += 1
-            return
         connection.execute("CREATE VIEW full_t AS FROM t")
         connection.execute("CREATE VIEW full_u AS FROM u")
-        pruned, count = filtered(plain.copy())
+        try:
+            expected = connection.execute(plain.sql("duckdb")).fetchall()
+        except duckdb.Error:  # an ambiguous name, mostly
+            STATISTICS["invalid"] += 1
+            return
         got = connection.execute(pruned.sql("duckdb")).fetchall()
     STATISTICS["pruned" if count else "unpruned"] += 1
     assert Counter(got) == Counter(expected), text
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(some.integers(0, 10**9))
 def test_answers_stay_the_same(seed: int) -> None:
     check(seed)

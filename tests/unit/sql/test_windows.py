@@ -72,7 +72,8 @@ def test_tumble(name: str, rows: list[Row], size: int) -> None:
     got = run(
         name,
         rows,
-        f"SELECT ts, vid, x, window_start, window_end FROM TUMBLE({name}, ts, INTERVAL '{size}' SECOND)",
+        "SELECT ts, vid, x, window_start, window_end "
+        f"FROM TUMBLE({name}, ts, INTERVAL '{size}' SECOND)",
     )
     size_us = size * SECOND
     expected = [(ts, vid, x, ts - ts % size_us, ts - ts % size_us + size_us) for ts, vid, x in rows]
@@ -121,7 +122,8 @@ def test_session(name: str, rows: list[Row], gap: int, keys: str) -> None:
     got = run(
         name,
         rows,
-        f"SELECT ts, vid, x, window_start, window_end FROM SESSION({name}, ts, INTERVAL '{gap}' SECOND{partition})",
+        "SELECT ts, vid, x, window_start, window_end "
+        f"FROM SESSION({name}, ts, INTERVAL '{gap}' SECOND{partition})",
     )
     key = {"": lambda row: None, "vid": lambda row: row[1], "(vid, x)": lambda row: row[1:]}[keys]
     assert Counter(got) == Counter(sessions(rows, gap * SECOND, key))

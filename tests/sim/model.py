@@ -1,0 +1,200 @@
+"""A streaming table as plain Python: what test_machine compares the warehouse with.
+
+It knows the rules of accepting rows and nothing of blocks, logs, indices or threads. What
+retention drops, it cannot know (whole blocks leave, not rows), so it takes that over from the
+warehouse after checking that nothing left too early.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+V_MAX = 32_767
+DELAY = timedelta(seconds=10)
+NEVER = datetime.min
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row as sent; ``v`` may be too large and ``ts`` missing."""
+
+    ts: datetime | None
+    k: int
+    v: int | None
+    name: str | None
+
+    @property
+    def is_bad(self) -> bool:
+        return self.ts is None or (self.v is not None and self.v > V_MAX)
+
+    @property
+    def time(self) -> datetime:
+        assert self.ts is not None
+        return self.ts
+
+    @property
+    def key(self) -> tuple[datetime | None, int]:
+        return self.ts, self.k
+
+    @property
+    def values(self) -> tuple[Any, ...]:
+        return self.ts, self.k, self.v, self.name
+
+
+class Refused(Exception):
+    """The batch is refused as a whole; the message is the error's code."""
+
+
+@dataclass
+class Table:
+    """One streaming table. ``now`` is always the machine's clock."""
+
+    has_key: bool
+    has_watermark: bool
+    settings: dict[str, str]
+    indexes: set[str] = field(default_factory=set)
+    rows: dict[int, Row] = field(default_factory=dict)  # by sequence number
+    ever: dict[int, Row] = field(default_factory=dict)  # stored and not replaced
+    late: list[tuple[Row, datetime]] = field(default_factory=list)
+    rejected: list[tuple[str, int, datetime]] = field(default_factory=list)  # kind, k, when
+    counters: Counter[str] = field(default_factory=Counter)
+    offsets: set[tuple[str, int]] = field(default_factory=set)
+    newest: datetime | None = None
+    watermark_seen: datetime = NEVER
+    next_seq: int = 1
+
+    # -- time
+
+    def moment(self, now: datetime) -> datetime | None:
+        return self.newest if self.settings["clock"] == "event" else now
+
+    def upper(self, now: datetime) -> datetime | None:
+        """The newest time that RECENT believes; None for no bound."""
+        if self.settings["clock"] == "event":
+            return self.newest
+        future = self.future
+        return None if future is None else now + future
+
+    @property
+    def future(self) -> timedelta | None:
+        return None if self.settings["max_future"] == "forever" else timedelta(hours=1)
+
+    @property
+    def retention(self) -> timedelta | None:
+        return None if self.settings["retention"] == "forever" else timedelta(minutes=1)
+
+    def watermark(self, now: datetime) -> datetime | None:
+        moment = self.moment(now)
+        if not self.has_watermark or moment is None:
+            return None
+        self.watermark_seen = max(self.watermark_seen, moment - DELAY)
+        return self.watermark_seen
+
+    # -- append
+
+    def append(
+        self, rows: list[Row], now: datetime, source: str | None = None, offset: int | None = None
+    ) -> dict[str, Any]:
+        """What AppendResult must say; Refused if the batch must fail."""
+        diverts = self.settings["rejected"] == "divert"
+        good = [row for row in rows if not row.is_bad]
+        rejects = [("bad", row.k) for row in rows if row.is_bad]
+        if rejects and not diverts:
+            raise Refused("rows_rejected")
+        if source is not None and (source, offset) in self.offsets:
+            return _result(len(rows), is_repeat=True)
+        kept, late, late_stored = self._sort_late(good, self.watermark(now), rejects)
+        kept, replaced, ignored = self._sort_repeated(kept, rejects)
+        self._believe(kept, now)
+        for seq in replaced:
+            del self.rows[seq], self.ever[seq]
+        for row in kept:
+            self.rows[self.next_seq] = self.ever[self.next_seq] = row
+            self.next_seq += 1
+        self.late += [(row, now) for row in late]
+        self.rejected += [(kind, k, now) for kind, k in rejects]
+        if source is not None and offset is not None:
+            self.offsets.add((source, offset))
+        rejected = len(rejects) + ignored
+        self.counters.update(
+            rows_in=len(rows),
+            stored=len(kept),
+            late=len(late),
+            rejected=rejected,
+            ignored=ignored,
+            late_stored=late_stored,
+            replaced=len(replaced),
+        )
+        return _result(
+            len(rows),
+            stored=len(kept),
+            late=len(late),
+            rejected=rejected,
+            ignored=ignored,
+            replaced=len(replaced),
+        )
+
+    def _sort_late(
+        self, rows: list[Row], watermark: datetime | None, rejects: list[tuple[str, int]]
+    ) -> tuple[list[Row], list[Row], int]:
+        late = [row for row in rows if watermark is not None and row.time < watermark]
+        if not late or self.settings["late"] == "accept":
+            return rows, [], len(late)
+        kept = [row for row in rows if watermark is not None and row.time >= watermark]
+        if self.settings["late"] == "divert":
+            return kept, late, 0
+        if self.settings["rejected"] != "divert":
+            raise Refused("late_rows")
+        rejects += [("late", row.k) for row in late]
+        return kept, [], 0
+
+    def _sort_repeated(
+        self, rows: list[Row], rejects: list[tuple[str, int]]
+    ) -> tuple[list[Row], list[int], int]:
+        if not self.has_key:
+            return rows, [], 0
+        known = {row.key: seq for seq, row in self.rows.items()}
+        if self.settings["on_conflict"] == "replace":
+            last = {row.key: at for at, row in enumerate(rows)}
+            kept = [row for at, row in enumerate(rows) if last[row.key] == at]
+            return kept, [known[key] for key in last if key in known], len(rows) - len(kept)
+        kept, repeated, seen = [], [], set(known)
+        for row in rows:
+            (repeated if row.key in seen else kept).append(row)
+            seen.add(row.key)
+        if not repeated or self.settings["on_conflict"] == "ignore":
+            return kept, [], len(repeated)
+        if self.settings["rejected"] != "divert":
+            raise Refused("duplicate_key")
+        rejects += [("key", row.k) for row in repeated]
+        return kept, [], 0
+
+    def _believe(self, rows: list[Row], now: datetime) -> None:
+        future = self.future
+        times = [row.time for row in rows if future is None or row.time <= now + future]
+        if times:
+            self.newest = max(times) if self.newest is None else max(self.newest, *times)
+
+    # -- retention
+
+    def must_keep(self, now: datetime) -> set[int]:
+        """The rows that retention may not have dropped."""
+        moment, retention = self.moment(now), self.retention
+        if retention is None or moment is None:
+            return set(self.rows)
+        return {seq for seq, row in self.rows.items() if row.time >= moment - retention}
+
+    def may_forget_aside(self, at: datetime, now: datetime) -> bool:
+        return self.retention is not None and at < now - self.retention
+
+    def restart(self) -> None:
+        self.watermark_seen = NEVER
+
+
+def _result(rows_in: int, **rest: int) -> dict[str, Any]:
+    names = ("stored", "late", "rejected", "ignored", "replaced")
+    counts = {name: rest.get(name, 0) for name in names}
+    return {"rows_in": rows_in, **counts, "is_repeat": bool(rest.get("is_repeat", False))}
