@@ -1,7 +1,7 @@
 """``python -m benchmarks [names…] [--rows N] [--repeat K] [--quick]``: run, print, write.
 
 Goals are reported, never asserted: a goal that is not reached is a fact about the run. A wrong
-answer is a fault, and ends with exit code 1.
+answer, or a Tidemill that fails, is a fault and ends with exit code 1.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from benchmarks import hot_queries, ingest, startup
-from benchmarks.harness import Options, parse_options
+from benchmarks.harness import Options, console, parse_options
 from benchmarks.report import Report
 
 BENCHMARKS: dict[str, Callable[[Options], Report]] = {
@@ -22,13 +22,17 @@ BENCHMARKS: dict[str, Callable[[Options], Report]] = {
 
 def main(arguments: Sequence[str]) -> None:
     names, options = parse_options(arguments, tuple(BENCHMARKS))
-    reports = []
-    for name in names:
-        report = BENCHMARKS[name](options)
-        report.print()
-        report.write()
-        reports.append(report)
-    sys.exit(0 if all(report.answers_are_right for report in reports) else 1)
+    is_right = True
+    try:
+        for name in names:
+            report = BENCHMARKS[name](options)
+            report.print()
+            report.write()
+            is_right &= report.answers_are_right
+    except KeyboardInterrupt:
+        console.print("interrupted; what was not finished is not written")
+        sys.exit(130)
+    sys.exit(0 if is_right else 1)
 
 
 if __name__ == "__main__":

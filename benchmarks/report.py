@@ -127,7 +127,8 @@ class Report:
 
     @property
     def answers_are_right(self) -> bool:
-        return all(check.passed for check in self.checks)
+        """Whether every answer was right, and Tidemill gave some."""
+        return OURS not in self.missing and all(check.passed for check in self.checks)
 
     # -- showing
 
@@ -196,6 +197,8 @@ class Report:
 
     def _checks_line(self) -> str:
         wrong = [c for c in self.checks if not c.passed]
+        if not self.checks:
+            return "Answers: none were checked."
         if not wrong:
             return f"Answers: {len(self.checks)} checks, all right."
         listed = "; ".join(f"{c.system}: {c.what} {c.detail}" for c in wrong)

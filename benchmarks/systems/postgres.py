@@ -7,6 +7,7 @@ for loading. The bytes of a COPY are made beforehand, so its clock measures the 
 from __future__ import annotations
 
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,12 @@ _WIDTHS = {pa.timestamp("us"): 8, pa.int64(): 8, pa.int32(): 4}
 class Server(PostgresServer):  # type: ignore[misc]
     """The durable server, tuned and started again."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path) -> None:
+        # In the run's own folder, so that nothing stays even if this process is ended; the server
+        # may run as another user, who must get there.
+        for place in (folder, folder.parent):
+            place.chmod(0o711)
+        tempfile.tempdir = str(folder)
         super().__init__(durable=True)
         try:
             for name, value in _TUNED.items():
@@ -60,7 +66,7 @@ class Postgres(System):
 
     def __init__(self, folder: Path, is_read: bool, synchronous_commit: str = "on") -> None:
         super().__init__(folder, is_read)
-        self.server = Server()
+        self.server = Server(folder)
         try:
             self.connection = psycopg.connect(self.server.url(), autocommit=True)
             self.connection.execute(f"SET synchronous_commit = {synchronous_commit}")

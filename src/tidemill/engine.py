@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -42,6 +43,7 @@ from tidemill.sql.parser import parse
 from tidemill.writing import Writer
 
 TEXT_CACHED_BYTES_MAX = 10_000
+CLOSE_WAIT_S = 10.0
 _log = logging.getLogger("tidemill")
 
 
@@ -67,6 +69,8 @@ class Database:
         self._closing: list[Callable[[], None]] = []
         self._is_closed = False
         self._close_lock = threading.Lock()
+        self._calls: Counter[int] = Counter()  # in progress, by thread
+        self._gate = threading.Condition()
         try:
             self._build(files or SystemFiles())
         except BaseException:
@@ -110,7 +114,13 @@ class Database:
 
     def sql(self, text: str, params: Params = None) -> Result:
         """Run the statements of a text; answers the result of the last one."""
-        self._require_open()
+        self._enter()
+        try:
+            return self._sql(text, params)
+        finally:
+            self._leave()
+
+    def _sql(self, text: str, params: Params) -> Result:
         began = time.perf_counter()
         statements = _parse_cached(text) if len(text) <= TEXT_CACHED_BYTES_MAX else parse(text)
         result = done("")
@@ -136,17 +146,26 @@ class Database:
         With ``source`` and ``offset`` the append is idempotent: the same pair is stored once.
         ``rejects`` are (row as JSON, reason) pairs that a reader of files already refused; a table
         that diverts keeps them beside the rows, any other refuses the batch."""
-        self._require_open()
-        return self._writer.append(table, rows, source, offset, rejects)
+        self._enter()
+        try:
+            return self._writer.append(table, rows, source, offset, rejects)
+        finally:
+            self._leave()
 
     def close(self) -> None:
-        """Give the warehouse back. What was acknowledged is on disk; closing twice is no error."""
+        """Give the warehouse back. What was acknowledged is on disk; closing twice is no error.
+
+        Calls in progress in other threads are waited for, at most ``CLOSE_WAIT_S``; calls that come
+        later get a ClosedError."""
         with self._close_lock:
             self._is_closed = True
+            with self._gate:
+                own = threading.get_ident()
+                self._gate.wait_for(lambda: self._calls.keys() <= {own}, CLOSE_WAIT_S)
             while self._closing:
                 try:
                     self._closing.pop()()
-                except TidemillError as error:
+                except Exception as error:  # whatever one room says, the others must be closed
                     _log.warning("while closing: %s", error)
 
     def __enter__(self) -> Database:
@@ -246,9 +265,21 @@ class Database:
             lines.append(f"answer: {table.num_rows} rows in {took_ms:.2f} ms")
         return lines_result(lines, "EXPLAIN")
 
-    def _require_open(self) -> None:
-        if self._is_closed:
-            raise ClosedError(f'warehouse "{self.path}" is closed', hint="open it again")
+    def _enter(self) -> None:
+        """Begin a call, if the warehouse is open; ``close`` waits for the matching ``_leave``."""
+        with self._gate:
+            if self._is_closed:
+                raise ClosedError(f'warehouse "{self.path}" is closed', hint="open it again")
+            self._calls[threading.get_ident()] += 1
+
+    def _leave(self) -> None:
+        with self._gate:
+            own = threading.get_ident()
+            self._calls[own] -= 1
+            if not self._calls[own]:
+                del self._calls[own]
+            if self._is_closed:
+                self._gate.notify_all()
 
 
 def _make_folder(path: Path) -> None:

@@ -44,7 +44,7 @@ class Row:
         return self.ts, self.k, self.v, self.name
 
 
-class Refused(Exception):
+class _Refused(Exception):
     """The batch is refused as a whole; the message is the error's code."""
 
 
@@ -58,8 +58,10 @@ class Table:
     indexes: set[str] = field(default_factory=set)
     rows: dict[int, Row] = field(default_factory=dict)  # by sequence number
     ever: dict[int, Row] = field(default_factory=dict)  # stored and not replaced
-    late: list[tuple[Row, datetime]] = field(default_factory=list)
-    rejected: list[tuple[str, int, datetime]] = field(default_factory=list)  # kind, k, when
+    # Rows set aside, as the warehouse shows them and the moment; counted, since they may be equal.
+    late: Counter[tuple[Any, ...]] = field(default_factory=Counter)
+    rejected: Counter[tuple[Any, ...]] = field(default_factory=Counter)
+    aside_ever: Counter[tuple[Any, ...]] = field(default_factory=Counter)
     counters: Counter[str] = field(default_factory=Counter)
     offsets: set[tuple[str, int]] = field(default_factory=set)
     newest: datetime | None = None
@@ -97,13 +99,21 @@ class Table:
 
     def append(
         self, rows: list[Row], now: datetime, source: str | None = None, offset: int | None = None
+    ) -> dict[str, Any] | str:
+        """What AppendResult must say, or the code of the error with which the batch must fail."""
+        try:
+            return self._append(rows, now, source, offset)
+        except _Refused as refused:
+            return str(refused)
+
+    def _append(
+        self, rows: list[Row], now: datetime, source: str | None, offset: int | None
     ) -> dict[str, Any]:
-        """What AppendResult must say; Refused if the batch must fail."""
         diverts = self.settings["rejected"] == "divert"
         good = [row for row in rows if not row.is_bad]
         rejects = [("bad", row.k) for row in rows if row.is_bad]
         if rejects and not diverts:
-            raise Refused("rows_rejected")
+            raise _Refused("rows_rejected")
         if source is not None and (source, offset) in self.offsets:
             return _result(len(rows), is_repeat=True)
         kept, late, late_stored = self._sort_late(good, self.watermark(now), rejects)
@@ -114,8 +124,11 @@ class Table:
         for row in kept:
             self.rows[self.next_seq] = self.ever[self.next_seq] = row
             self.next_seq += 1
-        self.late += [(row, now) for row in late]
-        self.rejected += [(kind, k, now) for kind, k in rejects]
+        late_entries = Counter((*row.values, now) for row in late)
+        rejected_entries = Counter((kind, k, now) for kind, k in rejects)
+        self.late += late_entries
+        self.rejected += rejected_entries
+        self.aside_ever += late_entries + rejected_entries
         if source is not None and offset is not None:
             self.offsets.add((source, offset))
         rejected = len(rejects) + ignored
@@ -147,7 +160,7 @@ class Table:
         if self.settings["late"] == "divert":
             return kept, late, 0
         if self.settings["rejected"] != "divert":
-            raise Refused("late_rows")
+            raise _Refused("late_rows")
         rejects += [("late", row.k) for row in late]
         return kept, [], 0
 
@@ -168,7 +181,7 @@ class Table:
         if not repeated or self.settings["on_conflict"] == "ignore":
             return kept, [], len(repeated)
         if self.settings["rejected"] != "divert":
-            raise Refused("duplicate_key")
+            raise _Refused("duplicate_key")
         rejects += [("key", row.k) for row in repeated]
         return kept, [], 0
 
@@ -187,8 +200,15 @@ class Table:
             return set(self.rows)
         return {seq for seq, row in self.rows.items() if row.time >= moment - retention}
 
-    def may_forget_aside(self, at: datetime, now: datetime) -> bool:
-        return self.retention is not None and at < now - self.retention
+    def check_aside(
+        self, known: Counter[tuple[Any, ...]], found: Counter[tuple[Any, ...]], now: datetime
+    ) -> None:
+        """Rows set aside may only have gone after the retention, and may come back (a restart
+        reads what the log still has) but not from nowhere."""
+        retention = self.retention
+        gone = known - found
+        assert all(retention is not None and entry[-1] < now - retention for entry in gone)
+        assert found <= self.aside_ever
 
     def restart(self) -> None:
         self.watermark_seen = NEVER

@@ -163,10 +163,14 @@ def test_failed_flush_of_a_batch_shows_at_the_next_append(tmp_path: Path) -> Non
         db.append("t", _rows(0))
         files.sync_error = _eio()
         sent = [0]
-        with pytest.raises(DurabilityError, match="accepts no more rows"):
+
+        def write() -> None:
             while sent[-1] < 100_000:
                 db.append("t", _rows(sent[-1] + 1))
                 sent.append(sent[-1] + 1)
+
+        with pytest.raises(DurabilityError, match="accepts no more rows"):
+            write()
         assert _ids(db) == sent
         assert _ingest(db, "accepts_rows") is False
     with _open(tmp_path) as db:

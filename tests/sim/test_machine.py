@@ -26,7 +26,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from sim.model import DELAY, V_MAX, Refused, Row, Table
+from sim.model import DELAY, V_MAX, Row, Table
 
 from tidemill.clock import FakeClock, from_us
 from tidemill.config import DATABASE_SETTINGS, Settings
@@ -154,11 +154,13 @@ class Machine(RuleBasedStateMachine):
         self.index_count += 1
         self.db.sql(sql)
         self.model[name].indexes.add(index)
+        self._follow_retention(name)  # every definition lets the table look at the clock
 
     def drop_index(self, name: str) -> None:
         for index in sorted(self.model[name].indexes)[:1] if name in self.model else ():
             self.db.sql(f"DROP INDEX {index}")
             self.model[name].indexes.remove(index)
+            self._follow_retention(name)
 
     def alter(self, name: str, key: str, value: str) -> None:
         sql = f"ALTER TABLE {name} SET ({key} = '{value}')"
@@ -225,10 +227,9 @@ class Machine(RuleBasedStateMachine):
         if table is None:
             assert self._append_code(name, rows, form, source, offset) == "unknown_name"
             return
-        try:
-            expected = table.append(rows, self.now, source, offset)
-        except Refused as refused:
-            assert self._append_code(name, rows, form, source, offset) == str(refused)
+        expected = table.append(rows, self.now, source, offset)
+        if isinstance(expected, str):
+            assert self._append_code(name, rows, form, source, offset) == expected
             return
         found = self._send(name, rows, form, source, offset)
         assert found == (expected if isinstance(found, dict) else expected["stored"])
@@ -337,17 +338,16 @@ class Machine(RuleBasedStateMachine):
         found = {row[0] for row in self.db.sql(f"SELECT _seq FROM {name}").fetchall()}
         assert table.must_keep(self.now) <= found <= set(table.ever)
         table.rows = {seq: table.ever[seq] for seq in sorted(found)}
-        late = Counter(self.db.sql(f"SELECT ts, k, v, name, _at FROM {name}$late").fetchall())
-        kept = [(row, at) for row, at in table.late if late[(*row.values, at)] > 0]
-        gone = [at for row, at in table.late if late[(*row.values, at)] == 0]
-        assert all(table.may_forget_aside(at, self.now) for at in gone)
-        # What a restart brings back was in the model's memory before: nothing is forgotten here.
-        table.late = kept
-        query = f"SELECT DISTINCT _at FROM {name}$rejected"
-        moments = {row[0] for row in self.db.sql(query).fetchall()}
-        left = [at for _, _, at in table.rejected if at not in moments]
-        assert all(table.may_forget_aside(at, self.now) for at in left)
-        table.rejected = [entry for entry in table.rejected if entry[2] in moments]
+        late, rejected = self._aside(name)
+        table.check_aside(table.late, late, self.now)
+        table.check_aside(table.rejected, rejected, self.now)
+        table.late, table.rejected = late, rejected
+
+    def _aside(self, name: str) -> tuple[Counter[Any], Counter[Any]]:
+        late = self.db.sql(f"SELECT ts, k, v, name, _at FROM {name}$late").fetchall()
+        query = f"SELECT _reason, CAST(_row->>'k' AS INT), _at FROM {name}$rejected"
+        rejected = self.db.sql(query).fetchall()
+        return Counter(late), Counter((_kind(reason), *rest) for reason, *rest in rejected)
 
     # -- reading
 
@@ -357,11 +357,7 @@ class Machine(RuleBasedStateMachine):
         for name, table in self.model.items():
             found = self.db.sql(f"SELECT _seq, ts, k, v, name FROM {name} ORDER BY _seq")
             assert found.fetchall() == [(seq, *row.values) for seq, row in table.rows.items()]
-            late = self.db.sql(f"SELECT ts, k, v, name, _at FROM {name}$late").fetchall()
-            assert Counter(late) == Counter((*row.values, at) for row, at in table.late)
-            aside = f"SELECT _reason, CAST(_row->>'k' AS INT), _at FROM {name}$rejected"
-            rejected = [(_kind(reason), *r) for reason, *r in self.db.sql(aside).fetchall()]
-            assert Counter(rejected) == Counter(table.rejected)
+            assert self._aside(name) == (table.late, table.rejected)
             self._check_counters(name, table)
         cars = dict(self.db.sql("SELECT id, owner FROM cars").fetchall())
         assert cars == self.cars
@@ -417,7 +413,9 @@ class Machine(RuleBasedStateMachine):
         if moment is None:
             return
         believed = [
-            (row.time, seq, row) for seq, row in table.rows.items() if not upper or row.time <= upper
+            (row.time, seq, row)
+            for seq, row in table.rows.items()
+            if upper is None or row.time <= upper
         ]
         newest = [row for *_, row in sorted(believed, key=lambda b: b[:2], reverse=True)]
         columns = f"SELECT ts, k, v, name FROM RECENT({name}, "
@@ -425,7 +423,7 @@ class Machine(RuleBasedStateMachine):
         found = self.db.sql(f"{columns}INTERVAL '{size}' SECOND)").fetchall()
         assert found == inside
         found = self.db.sql(f"{columns}rows => {count})").fetchall()
-        assert found == [row.values for row in newest[: count]]
+        assert found == [row.values for row in newest[:count]]
         found = self.db.sql(f"{columns}rows => 2, partition_by => k)").fetchall()
         ranks: Counter[int] = Counter()
         first_two = []

@@ -58,13 +58,28 @@ class Duck:
             cursor = self._local.cursor = self._connection.cursor()
         return cursor
 
+    def exact_cursor(self) -> duckdb.DuckDBPyConnection:
+        """A cursor whose Arrow tables DuckDB reads again with the very types it gave them."""
+        cursor = getattr(self._local, "exact_cursor", None)
+        if cursor is None:
+            cursor = self._local.exact_cursor = self._connection.cursor()
+            cursor.execute("SET SESSION arrow_lossless_conversion = true")
+        return cursor
+
     def query(
-        self, sql: str, params: Mapping[str, object], sources: Mapping[str, pa.Table]
+        self,
+        sql: str,
+        params: Mapping[str, object],
+        sources: Mapping[str, pa.Table],
+        *,
+        exact: bool = False,
     ) -> tuple[pa.Table, list[str]]:
-        """Run a query over named Arrow tables; answers the rows and their SQL types."""
+        """Run a query over named Arrow tables; answers the rows and their SQL types.
+
+        Users get types that every library knows (UUID as text); ``exact`` is for ourselves."""
         space: dict[str, Any] = {
             **sources,
-            "tm_cursor": self.cursor(),
+            "tm_cursor": self.exact_cursor() if exact else self.cursor(),
             "tm_query": sql,
             "tm_params": dict(params) if params else None,
         }
@@ -75,7 +90,9 @@ class Duck:
                 return pa.table({}), []
             types = [str(kind) for kind in relation.types]
             table = relation.to_arrow_table()
-            return (_exact(table, types) if _HUGE.intersection(types) else table), types
+            if not exact and _HUGE.intersection(types):
+                table = _with_whole_numbers(table, types)
+            return table, types
         except duckdb.Error as error:
             raise translated(error) from error
         except (pa.ArrowException, OverflowError, RuntimeError) as error:
@@ -92,7 +109,7 @@ class Duck:
         self._connection.close()
 
 
-def _exact(table: pa.Table, types: list[str]) -> pa.Table:
+def _with_whole_numbers(table: pa.Table, types: list[str]) -> pa.Table:
     """Whole numbers of more than 38 digits as text: DuckDB gives them as decimals of 38 digits.
 
     That concerns every UHUGEINT column, so that its form does not depend on its values."""

@@ -85,6 +85,8 @@ class Plan:
 def make_plan(query: exp.Expression, snapshot: Snapshot, params: Params = None) -> Plan:
     """Plan a query; ``params`` are needed only where a window's size is a parameter."""
     tree = query.copy()
+    if isinstance(tree, exp.Summarize) and isinstance(tree.this, exp.Table):
+        tree.set("this", exp.select("*").from_(tree.this))
     rewritten = rewrite_deferred(tree, snapshot.find, params, copy=False)
     tree = rewritten.query
     window_names = {bound.name for bound in rewritten.bounds}

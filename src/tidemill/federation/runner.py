@@ -84,7 +84,8 @@ class Runner:
         sources: dict[str, pa.Table] = {}
         for query in plan.key_queries:
             given = {key: values[key] for key in query.plan.keys}
-            table, _ = self.run_filled(self._fill(query.plan, query.plan.values(given), views))
+            filled = self._fill(query.plan, query.plan.values(given), views)
+            table, _ = self._duck.query(query.plan.sql, filled.values, filled.sources, exact=True)
             sources[query.source] = table
             if table.num_rows <= KEYS_MAX:
                 asked = (query.column, "in", tuple(table.column(0).to_pylist()))

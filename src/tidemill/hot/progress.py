@@ -1,7 +1,8 @@
 """What a streaming table calls now, and its watermark.
 
 With ``clock = 'wall'`` now is the machine's clock; with ``clock = 'event'`` it is the newest time
-seen, for replays. The watermark stands ``delay_us`` behind now and never goes back. A time further
+seen, for replays. Rows are counted when they are written and seen when they are published, so
+writers and readers may stand a batch apart. The watermark stands ``delay_us`` behind now and never goes back. A time further
 ahead of the machine's clock than ``max_future_us`` is stored but not believed: it moves neither.
 """
 
@@ -27,23 +28,41 @@ class Progress:
         self.is_event = is_event
         self.delay_us = delay_us
         self.max_future_us = max_future_us
-        self.newest_us: int | None = None
+        self._written_us: int | None = None
+        self._shown_us: int | None = None
         self._watermark_us = TIME_US_MIN
 
+    @property
+    def newest_us(self) -> int | None:
+        """The newest time to be believed of all rows written."""
+        return self._written_us
+
+    @newest_us.setter
+    def newest_us(self, us: int | None) -> None:
+        self._written_us = self._shown_us = us
+
+    def write(self, newest_us: int | None) -> None:
+        """Rows up to this time are written; readers do not see them yet."""
+        self._written_us = newest_us
+
+    def show(self, newest_us: int | None) -> None:
+        """Readers see the rows up to this time."""
+        self._shown_us = newest_us
+
     def now_us(self) -> int | None:
-        """Now, or None for an event clock that has seen nothing."""
-        return self.newest_us if self.is_event else self._clock.now_us()
+        """Now for readers, or None for an event clock that has seen nothing."""
+        return self._shown_us if self.is_event else self._clock.now_us()
 
     def upper_us(self) -> int | None:
         """The newest time that RECENT believes."""
         if self.is_event:
-            return self.newest_us
+            return self._shown_us
         future = self.max_future_us
         return None if future is None else self._clock.now_us() + future
 
     def watermark_us(self) -> int | None:
         """No row below this is expected any more; None without WATERMARK or before any row."""
-        now = self.now_us()
+        now = self._written_us if self.is_event else self._clock.now_us()
         if self.delay_us is None or now is None:
             return None
         self._watermark_us = max(self._watermark_us, now - self.delay_us)

@@ -39,6 +39,7 @@ class Unit:
     rejected: pa.RecordBatch | None = None
     replaced: tuple[int, ...] = ()
     ticket: int = 0
+    newest_us: int | None = None
 
     @property
     def row_count(self) -> int:

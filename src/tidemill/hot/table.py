@@ -130,10 +130,10 @@ class HotTable:
                 return False
             ticket = log.write([encoded])
             self._next_seq = seq + 1
-            self.progress.newest_us = newest
+            self.progress.write(newest)
             self.counters.rows_in += 1
             self.counters.stored += 1
-            self._unpublished.append(Unit(seq, rows=(row,), ticket=ticket))
+            self._unpublished.append(Unit(seq, rows=(row,), ticket=ticket, newest_us=newest))
         self._finish(log, ticket)
         return True
 
@@ -208,7 +208,8 @@ class HotTable:
         own = tuple(pa.ipc.read_record_batch(part, schema) for part in stored)
         replaced = tuple(result.replaced)
         ticket = log.write(frame.encode(frame.ARROW, self._next_seq, meta, sections))
-        unit = Unit(self._next_seq, own, (), late, rejected, replaced, ticket)
+        newest = result.newest_us
+        unit = Unit(self._next_seq, own, (), late, rejected, replaced, ticket, newest)
         try:
             self._advance(unit, meta)
             self._bytes_written += unit.nbytes
@@ -221,7 +222,7 @@ class HotTable:
     def _advance(self, unit: Unit, meta: dict[str, Any]) -> None:
         """Count a unit; the same when it is written and when it is replayed."""
         self.counters.add(unit, meta["g"], meta["k"])
-        self.progress.newest_us = meta["n"]
+        self.progress.write(meta["n"])
         if meta["s"] is not None and meta["f"] is not None:
             self.offsets.add(meta["s"], meta["f"])
         if self.primary is not None:
@@ -239,6 +240,7 @@ class HotTable:
                 if unit.batches:
                     self._bytes_published += unit.nbytes
                 self.published.show(unit)
+                self.progress.show(unit.newest_us)
                 self._unpublished.popleft()
             if self.published.is_due:
                 self._seal()
@@ -313,6 +315,7 @@ class HotTable:
         unit = _unit_of(read, self.table.schema, self.published.late.schema)
         self._advance(unit, {**NO_META, **read.meta})
         self.published.show(unit)
+        self.progress.show(read.meta["n"])
         if self.published.is_due:
             self._seal()
 

@@ -9,7 +9,7 @@ reads the head from tokens and the body with sqlglot.
 from __future__ import annotations
 
 import re
-from datetime import date, datetime, time
+from datetime import UTC, date, time
 from decimal import Decimal
 from enum import Enum
 from typing import Final
@@ -157,13 +157,7 @@ def _typed(kind: str, text: str) -> object | None:
         return date(moment.year, moment.month, moment.day)
     if (moment.tzinfo is None) == (kind == "TIMESTAMP"):
         return moment
-    return None if kind == "TIMESTAMP" else _in_utc(moment)
-
-
-def _in_utc(moment: datetime) -> datetime:
-    from_text = parse_timestamp(moment.isoformat(sep=" ") + "Z")
-    assert from_text is not None
-    return from_text
+    return None if kind == "TIMESTAMP" else moment.replace(tzinfo=UTC)
 
 
 def _check_widths(rows: Rows, columns: tuple[str, ...] | None, position: Position) -> None:

@@ -25,7 +25,9 @@ def newest_wanted(
     if table is None or not isinstance(select, exp.Select) or _has_more(node, select):
         return None
     limit, order = select.args.get("limit"), select.args.get("order")
-    if not isinstance(limit, exp.Limit) or order is None or not _is_by_time(order, select, table):
+    if not isinstance(limit, exp.Limit) or limit.args.get("limit_options"):
+        return None  # LIMIT 10% counts otherwise
+    if order is None or not _is_by_time(order, select, table):
         return None
     if not _asks_time_only(select, table, conjuncts):
         return None

@@ -22,7 +22,7 @@ from tidemill.errors import (
     UnsupportedError,
     did_you_mean,
 )
-from tidemill.sql.bodies import parse_body, pivot_in_brackets
+from tidemill.sql.bodies import parse_body
 from tidemill.sql.copies import read_copy
 from tidemill.sql.heads import (
     read_alter,
@@ -34,6 +34,7 @@ from tidemill.sql.heads import (
 )
 from tidemill.sql.inserts import read_fast_insert, read_insert
 from tidemill.sql.names import position_of, table_name_of
+from tidemill.sql.spelling import pivot_in_brackets
 from tidemill.sql.statements import Change, Explain, Query, Statement
 from tidemill.sql.tables import read_create_streaming_table, read_create_table
 from tidemill.sql.tokens import DOCS_HINT, Cursor, split, tokenize, words

@@ -24,10 +24,10 @@ from sqlglot import exp
 
 from tidemill.clock import from_us, to_us
 from tidemill.errors import QueryError
-from tidemill.sql.bodies import WINDOW_FUNCTIONS
 from tidemill.sql.calls import SEQ, Call, Tables, read_call
 from tidemill.sql.names import table_node
 from tidemill.sql.params import Params
+from tidemill.sql.spelling import WINDOW_FUNCTIONS
 from tidemill.types import Column
 
 HOP_WINDOWS_MAX = 100_000
