@@ -7,10 +7,13 @@ any of several rows of one time, so there every time is used once.
 
 from __future__ import annotations
 
+import datetime as dt
 import math
 import random
+import uuid
 from collections import Counter
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -163,3 +166,44 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float):
         return "nan" if math.isnan(value) else value + 0.0
     return value
+
+
+MOMENT = dt.datetime(2024, 3, 1, 11, 0, 1)
+PARAMETERS: list[tuple[str, Any, Any]] = [
+    ("SELECT ?, ?", [1, "x"], (1, "x")),
+    ("SELECT $2, $1, $2", [1, 2], (2, 1, 2)),
+    ("SELECT :a, :b, :a", {"a": 1, "b": None}, (1, None, 1)),
+    ("SELECT $a + $b", {"a": 1, "b": 2}, (3,)),
+    ("SELECT count(*) FROM s WHERE k = ? AND h = ?", [3, 1], None),
+    ("SELECT count(*) FROM s WHERE k IN (?, ?) OR name = ?", [1, 2, "a"], None),
+    ("SELECT count(*) FROM s WHERE ts >= $1 AND ts < $1 + INTERVAL 30 MINUTE", [MOMENT], None),
+    ("SELECT count(*) FROM s WHERE tz >= ?", [MOMENT.replace(tzinfo=dt.UTC)], None),
+    ("SELECT count(*) FROM s WHERE day = ?", [MOMENT.date()], None),
+    ("SELECT count(*) FROM s WHERE d < ?", [Decimal("12.25")], None),
+    ("SELECT count(*) FROM s WHERE v = ?", [1.5], None),
+    ("SELECT count(*) FROM s WHERE u = ?", [uuid.UUID(int=1 << 124)], None),
+    ("SELECT count(*) FROM s WHERE flag = ?", [True], None),
+    ("SELECT count(*) FROM s WHERE k = ?", [None], (0,)),
+    ("SELECT count(*) FROM s WHERE list_contains(?, k)", [[1, 2]], None),
+    ("SELECT count(*) FROM (SELECT * FROM s LIMIT ?)", [7], (7,)),
+    ("WITH q AS (SELECT ? AS k) SELECT count(*) FROM s JOIN q USING (k)", [3], None),
+    ("SELECT '?', \"k\", $$ $1 $$, ? FROM s WHERE id = 1 -- ?", ["x"], None),
+    ("SELECT ?::VARCHAR", ["'; DROP TABLE s; --"], ("'; DROP TABLE s; --",)),
+]
+
+
+@pytest.mark.parametrize(("text", "params", "expected"), PARAMETERS)
+def test_parameters(pair: Pair, text: str, params: Any, expected: Any) -> None:
+    answer = pair.db.sql(text, params).fetchone()
+    native = text.replace(":a", "$a").replace(":b", "$b")
+    assert answer == (
+        pair.duck.execute(native, params).fetchone() if expected is None else expected
+    )
+    assert pair.db.sql(text, params).fetchone() == answer  # from the plan that was kept
+
+
+def test_a_kept_plan_takes_other_values(pair: Pair) -> None:
+    text = "SELECT count(*) FROM s WHERE k = ? AND ts > ?"
+    for key in range(-6, 26):
+        params = [key, MOMENT]
+        assert pair.db.sql(text, params).fetchall() == pair.duck.execute(text, params).fetchall()

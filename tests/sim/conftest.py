@@ -6,7 +6,7 @@ import pytest
 
 KILLS_DEFAULT = 20
 SEED_DEFAULT = 20_240_101
-EXAMPLES_DEFAULT = 25
+EXAMPLES_DEFAULT = 15
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -29,10 +29,10 @@ from sim import writer as w
 import tidemill
 from tidemill.hot import crash
 
-ACKS_MAX = 200
+ACKS_MAX = 150
 # Points that are passed rarely: their kill must come at an early pass. The others come often.
-PASSES_MAX = {"segment.created": 9, "segment.removed": 3}
-PASSES_MAX_OTHERS = 120
+PASSES_MAX = {"segment.created": 9, "segment.removed": 2}
+PASSES_MAX_OTHERS = 60
 
 
 class Lives:

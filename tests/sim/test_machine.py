@@ -338,6 +338,8 @@ class Machine(RuleBasedStateMachine):
         found = {row[0] for row in self.db.sql(f"SELECT _seq FROM {name}").fetchall()}
         assert table.must_keep(self.now) <= found <= set(table.ever)
         table.rows = {seq: table.ever[seq] for seq in sorted(found)}
+        if table.has_key:
+            assert len({row.key for row in table.rows.values()}) == len(table.rows)
         late, rejected = self._aside(name)
         table.check_aside(table.late, late, self.now)
         table.check_aside(table.rejected, rejected, self.now)
@@ -461,6 +463,31 @@ def test_any_history_agrees_with_the_model(tiny: None, sim_examples: int) -> Non
             suppress_health_check=list(HealthCheck),
         ),
     )
+
+
+def test_keys_stay_unique_when_a_restart_brings_expired_rows_back(
+    tiny: None, tmp_path: Path
+) -> None:
+    """Their keys were free and were used again; the log still has both."""
+    clock = FakeClock(START)
+    rows = [{"ts": START, "k": k} for k in range(8)]
+    query = "SELECT count(*), count(DISTINCT k), min(_seq) FROM t"
+    with Database(tmp_path, Settings(DATABASE_SETTINGS, {}), clock) as db:
+        db.sql(
+            "CREATE STREAMING TABLE t (ts TIMESTAMP, k INT, PRIMARY KEY (ts, k)) "
+            "WITH (retention = '1 minute')"
+        )
+        db.append("t", rows)
+        clock.advance(120)
+        db.sql("ALTER TABLE t SET (late = 'accept')")  # looks at the clock
+        assert db.sql(query).fetchall() == [(0, 0, None)]
+        db.append("t", rows)
+        db.sql("ALTER TABLE t SET (retention = 'forever')")
+        assert db.sql(query).fetchall() == [(8, 8, 9)]
+    with Database(tmp_path, Settings(DATABASE_SETTINGS, {}), clock) as db:
+        assert db.sql(query).fetchall() == [(8, 8, 9)]
+        counted = "SELECT rows_in, stored, replaced, expired FROM tidemill.ingest"
+        assert db.sql(counted).fetchall() == [(16, 16, 0, 8)]
 
 
 # -- long histories: Hypothesis draws short ones, which rarely fill a segment

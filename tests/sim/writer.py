@@ -115,7 +115,7 @@ def _row(table: str, writer: int, batch: int, size: int, number: int) -> Row:
             ts -= timedelta(days=1)
         if number % 7 == 5:
             word = 300  # does not fit: goes to $rejected
-    note = "x" * 1_000 if table == "short" else f"{writer}/{batch}"
+    note = "x" * 2_500 if table == "short" else f"{writer}/{batch}"
     return {
         "ts": ts,
         "writer": writer,

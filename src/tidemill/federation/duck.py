@@ -22,6 +22,7 @@ from tidemill.errors import (
     DuplicateKeyError,
     QueryError,
     RowsRejectedError,
+    SqlSyntaxError,
     TidemillError,
     UnknownNameError,
 )
@@ -142,6 +143,8 @@ def translated(error: duckdb.Error) -> TidemillError:
     if isinstance(error, duckdb.ConstraintException):
         kind_of = DuplicateKeyError if "duplicate key" in head.lower() else RowsRejectedError
         return kind_of(_lower(_PHYSICAL.sub("", head)), hint="nothing was changed")
+    if isinstance(error, duckdb.ParserException):
+        return SqlSyntaxError(_lower(head), hint=hint or "docs/sql.md shows every statement")
     if isinstance(error, duckdb.CatalogException):
         return UnknownNameError(_lower(head), hint=hint)
     if isinstance(error, duckdb.OutOfMemoryException):

@@ -9,9 +9,9 @@ from tidemill.hot.values import Range
 from tidemill.hot.view import Wanted
 
 
-def explain_lines(filled: Filled, route: str = "local") -> list[str]:
+def explain_lines(filled: Filled) -> list[str]:
     """The scans with what their indices selected, then the SQL that DuckDB runs."""
-    lines = [f"route: {route} (DuckDB over hot blocks)"]
+    lines = [f"route: {filled.route}"]
     for selected in filled.selected:
         lines += _scan_lines(selected)
     if not filled.selected:

@@ -18,10 +18,12 @@ from pathlib import Path
 
 from sqlglot import exp
 
+from tidemill.catalog.checks import shorten
 from tidemill.catalog.model import Snapshot, Table
 from tidemill.errors import UnknownNameError, did_you_mean
 from tidemill.federation import system
 from tidemill.federation.duck import REFERENCE
+from tidemill.federation.lookup import Lookup, lookup_of
 from tidemill.federation.references import physical_name
 from tidemill.hot.side import LATE_SUFFIX, REJECTED_SUFFIX
 from tidemill.sql.latest import newest_wanted
@@ -72,6 +74,7 @@ class Plan:
     bounds: tuple[Bound, ...]
     uses_now: bool
     key_queries: tuple[KeyQuery, ...] = ()
+    lookup: Lookup | None = None
     given: tuple[str, ...] = ()
     used: frozenset[str] = frozenset()
 
@@ -99,6 +102,7 @@ def make_plan(query: exp.Expression, snapshot: Snapshot, params: Params = None) 
     names_of = {id(node): f"{prefix}{number}" for number, (node, _) in enumerate(tables)}
     key_queries = _take_key_queries(tree, requests.values(), names_of, snapshot)
     scans: list[Scan] = []
+    lookup = _lookup(tree, requests, tables, snapshot)
     for node, name in tables:
         if node.root() is not tree:
             continue  # it went into a key query
@@ -116,9 +120,21 @@ def make_plan(query: exp.Expression, snapshot: Snapshot, params: Params = None) 
         rewritten.bounds,
         uses_now,
         tuple(key_queries),
+        lookup,
         tuple(placeholders(query)),
         frozenset(placeholders(tree)),
     )
+
+
+def _lookup(
+    tree: exp.Expression,
+    requests: dict[int, ScanRequest],
+    tables: list[tuple[exp.Table, str]],
+    snapshot: Snapshot,
+) -> Lookup | None:
+    table = snapshot.find(tables[0][1]) if len(tables) == 1 else None
+    request = requests.get(id(tables[0][0])) if table is not None else None
+    return lookup_of(tree, table, request.conjuncts) if table and request else None
 
 
 def _take_key_queries(
@@ -248,7 +264,7 @@ def _unknown(node: exp.Table, name: str, snapshot: Snapshot) -> UnknownNameError
     streams = [table.name for table in snapshot.tables.values() if table.is_streaming]
     known += [s + suffix for s in streams for suffix in (LATE_SUFFIX, REJECTED_SUFFIX)]
     return UnknownNameError(
-        f'table "{name}" does not exist',
+        f"table {shorten(name)} does not exist",
         hint=did_you_mean(name, [*known, *system.NAMES]) or "SHOW TABLES lists the tables",
         position=position_of(node),
     )

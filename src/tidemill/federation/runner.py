@@ -16,11 +16,13 @@ from tidemill.catalog.model import Table
 from tidemill.clock import Clock, from_us
 from tidemill.errors import UnknownNameError
 from tidemill.federation.duck import Duck
+from tidemill.federation.lookup import ROWS_MAX as LOOKUP_ROWS_MAX
+from tidemill.federation.lookup import answer, exact_conditions
 from tidemill.federation.planner import HOT, LATE, NOW, SYSTEM, Plan, Scan
 from tidemill.federation.scans import KEYS_MAX, Asked, wanted_of
 from tidemill.federation.system import SystemTables
 from tidemill.hot.table import HotTable
-from tidemill.hot.view import Selection, View, Wanted
+from tidemill.hot.view import Condition, Selection, View, Wanted
 from tidemill.sql.fold import NotConstant, comparable, constant
 from tidemill.sql.params import Params
 from tidemill.sql.windows import NowBounds
@@ -46,6 +48,11 @@ class Filled:
     values: dict[str, object]
     selected: tuple[Selected, ...]
     sources: dict[str, pa.Table]
+    exact: list[Condition] | None = None
+
+    @property
+    def route(self) -> str:
+        return "local (DuckDB over hot blocks)" if self.exact is None else "lookup (indices alone)"
 
 
 class Runner:
@@ -61,6 +68,9 @@ class Runner:
         return self.run_filled(self.fill(plan, params))
 
     def run_filled(self, filled: Filled) -> tuple[pa.Table, list[str]]:
+        lookup = filled.plan.lookup
+        if lookup is not None and filled.exact is not None:
+            return answer(lookup, filled.exact, filled.selected[0].table), lookup.types
         return self._duck.query(filled.plan.sql, filled.values, filled.sources)
 
     def fill(self, plan: Plan, params: Params) -> Filled:
@@ -95,7 +105,19 @@ class Runner:
         )
         sources.update({chosen.scan.source: chosen.table for chosen in selected})
         used = {name: value for name, value in values.items() if name in plan.used}
-        return Filled(plan, used, selected, sources)
+        return Filled(plan, used, selected, sources, self._exact(plan, selected, values))
+
+    def _exact(
+        self, plan: Plan, selected: tuple[Selected, ...], values: Mapping[str, object]
+    ) -> list[Condition] | None:
+        """The conditions of a lookup that is small enough to be answered without DuckDB."""
+        if plan.lookup is None or selected[0].table.num_rows > LOOKUP_ROWS_MAX:
+            return None
+        scan = selected[0].scan
+        asked = _asked(scan, values)
+        if scan.table is None or len(asked) < len(scan.conjuncts):
+            return None
+        return exact_conditions(scan.table, asked)
 
     def _table(self, table: Table) -> HotTable:
         hot = self._hot.get(table.table_id)

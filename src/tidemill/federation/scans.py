@@ -28,23 +28,27 @@ def wanted_of(
     high: int | None = None
     conditions: dict[str, Condition] = {}
     indexed = {name for index in table.indexes for name in index.columns}
-    for name, operator, values in asked:
-        column = table.column(name)
-        if column is None:
+    for one in asked:
+        condition = condition_of(table, one)
+        if condition is None:
             continue
-        kind = column.type.arrow
-        if operator == "in":
-            ranges = _points(kind, values)
-        else:
-            ranges = _range(kind, operator, values[0])
-        if ranges is None:
-            continue
-        if column.name == table.time_column:
-            low, high = _narrow(low, high, ranges)
-        elif column.name in indexed:
-            known = conditions.get(column.name)
-            conditions[column.name] = _combine(known, Condition(column.name, ranges))
+        if condition.column == table.time_column:
+            low, high = _narrow(low, high, condition.ranges)
+        elif condition.column in indexed:
+            known = conditions.get(condition.column)
+            conditions[condition.column] = _combine(known, condition)
     return Wanted(low, high, tuple(conditions.values()), with_seq, newest)
+
+
+def condition_of(table: Table, asked: Asked) -> Condition | None:
+    """What is asked of one column, if it can be compared exactly as an index compares."""
+    name, operator, values = asked
+    column = table.column(name)
+    if column is None:
+        return None
+    kind = column.type.arrow
+    ranges = _points(kind, values) if operator == "in" else _range(kind, operator, values[0])
+    return None if ranges is None else Condition(column.name, ranges)
 
 
 def _points(kind: pa.DataType, values: tuple[object, ...]) -> tuple[Range, ...] | None:

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from tidemill.hot import keys
 from tidemill.hot.block import Block
 from tidemill.hot.piece import Piece
 
@@ -64,6 +65,8 @@ def _column(picked: list[Picked], at: int, field: pa.Field) -> pa.Array | None:
     words = [pick.part.words(at) for pick in picked]
     if all(word is not None for word in words):
         chosen = [w[p.rows] for w, p in zip(words, picked, strict=True) if w is not None]
-        return pa.array(np.concatenate(chosen)).view(field.type)
-    taken = [pick.part.batch.column(at).take(pa.array(pick.rows)) for pick in picked]
+        return keys.array_of(np.concatenate(chosen), field.type)
+    rows = [keys.row_numbers(pick.rows) for pick in picked if pick.rows is not None]
+    pairs = zip(picked, rows, strict=True)
+    taken = [pick.part.batch.column(at).take(chosen) for pick, chosen in pairs]
     return taken[0] if len(taken) == 1 else pa.concat_arrays(taken)

@@ -69,6 +69,16 @@ def words(column: pa.Array) -> npt.NDArray[Any]:
     return np.frombuffer(column.buffers()[1], dtype)[column.offset : column.offset + len(column)]
 
 
+def array_of(words: npt.NDArray[Any], kind: pa.DataType) -> pa.Array:
+    """Machine words as a column, without a copy (and without pyarrow looking for pandas)."""
+    return pa.Array.from_buffers(kind, len(words), [None, pa.py_buffer(words)])
+
+
+def row_numbers(rows: npt.NDArray[Any]) -> pa.Array:
+    """Row numbers as Arrow takes them."""
+    return array_of(np.ascontiguousarray(rows, dtype=np.int64), pa.int64())
+
+
 def plain_words(column: pa.Array) -> npt.NDArray[Any] | None:
     """The words of a column that numpy can index without a copy or a mask, or None."""
     is_plain = is_numeric(column.type) and not pa.types.is_boolean(column.type)

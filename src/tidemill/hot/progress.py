@@ -1,9 +1,10 @@
 """What a streaming table calls now, and its watermark.
 
 With ``clock = 'wall'`` now is the machine's clock; with ``clock = 'event'`` it is the newest time
-seen, for replays. Rows are counted when they are written and seen when they are published, so
-writers and readers may stand a batch apart. The watermark stands ``delay_us`` behind now and never goes back. A time further
-ahead of the machine's clock than ``max_future_us`` is stored but not believed: it moves neither.
+seen, for replays. Writers see a row when it is written and readers when it is published, so the
+two may stand a batch apart. The watermark stands ``delay_us`` behind the writers' now and never
+goes back. A time further ahead of the machine's clock than ``max_future_us`` is stored but not
+believed: it moves neither.
 """
 
 from __future__ import annotations

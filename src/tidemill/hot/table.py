@@ -24,7 +24,7 @@ import pyarrow as pa
 from tidemill.catalog.model import Index, Table
 from tidemill.clock import Clock
 from tidemill.errors import BackpressureError, ClosedError, CorruptLogError
-from tidemill.hot import frame
+from tidemill.hot import frame, keys
 from tidemill.hot.crash import point
 from tidemill.hot.intake import Accepted, AppendResult, Counters, Sorted, Sorter
 from tidemill.hot.log import Log
@@ -313,11 +313,24 @@ class HotTable:
             self._replay_state(read)
             return
         unit = _unit_of(read, self.table.schema, self.published.late.schema)
+        returned = self._returned(unit)
         self._advance(unit, {**NO_META, **read.meta})
-        self.published.show(unit)
+        self.published.show(replace(unit, replaced=(*unit.replaced, *returned)))
         self.progress.show(read.meta["n"])
         if self.published.is_due:
             self._seal()
+
+    def _returned(self, unit: Unit) -> list[int]:
+        """Rows whose key a unit repeats without replacing them: retention had dropped them when
+        it was written, and the log brought them back."""
+        found: list[int] = []
+        for batch in unit.batches if self.primary is not None else ():
+            assert self.primary is not None
+            times = keys.words(batch.column(self.table.time_column))
+            young = self.primary.young()
+            blocks, gone = self.published.blocks_between(int(times.min()), int(times.max()))
+            found += self.primary.check(batch, young, blocks, gone, "replace").replaced
+        return sorted(set(found) - set(unit.replaced))
 
     def _replay_state(self, read: frame.Frame) -> None:
         if not pa.ipc.read_schema(pa.py_buffer(read.meta["schema"])).equals(self.table.schema):

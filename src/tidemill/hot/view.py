@@ -233,14 +233,15 @@ def _pick_piece(
         column = piece.batch.column(condition.column)
         is_plain = keys.is_numeric(column.type) and not pa.types.is_floating(column.type)
         if is_plain and column.null_count == 0:
-            mask &= _matches(keys.words(column), condition)
+            mask &= matches(keys.words(column), condition)
     rows = np.flatnonzero(mask)
     if len(rows) == piece.rows:
         return Picked(piece, 0, piece.rows)
     return Picked(piece, rows=rows) if len(rows) else None
 
 
-def _matches(words: npt.NDArray[np.generic], condition: Condition) -> npt.NDArray[np.bool_]:
+def matches(words: npt.NDArray[Any], condition: Condition) -> npt.NDArray[np.bool_]:
+    """Which words of a column (not a floating point one) satisfy a condition."""
     total = np.zeros(len(words), dtype=bool)
     for r in condition.ranges:
         mask = np.ones(len(words), dtype=bool)

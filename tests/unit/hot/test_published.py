@@ -9,6 +9,7 @@ from hot_kit import NOW_US, make_batch, make_table, rows_of
 
 from tidemill.hot import published as module
 from tidemill.hot.published import Published, Unit
+from tidemill.hot.side import rejected_batch
 
 pytestmark = pytest.mark.usefixtures("small_blocks")
 
@@ -58,6 +59,30 @@ def test_what_the_log_is_needed_for() -> None:
     assert published.needs(81, 82)
     assert published.needs(41, 81)
     assert not published.needs(1, 41)
+
+
+def test_segments_of_rows_set_aside_are_needed() -> None:
+    """A frame that stores nothing has the number of the next row: that of the next segment too."""
+    published = Published(make_table(), ())
+    published.show(unit(1, 40))
+    published.seal()
+    rejected = rejected_batch([("{}", "why")], NOW_US)
+    published.show(Unit(41, rejected=rejected))
+    published.show(unit(41, 1))
+    published.expire(NOW_US + 41, 0)
+    assert published.needs(30, 41), "it was written before the segment that begins with row 41"
+    assert not published.needs(20, 40)
+    published.expire(NOW_US + 41, NOW_US + 1)
+    assert not published.needs(30, 41)
+
+
+def test_the_segment_before_an_unpublished_frame_is_needed() -> None:
+    published = Published(make_table(), ())
+    published.show(unit(1, 40))
+    published.seal()
+    published.expire(NOW_US + 41, 0)
+    assert published.needs(1, 41), "a frame of the same segment may wait for its sync"
+    assert not published.needs(1, 40)
 
 
 def test_single_rows_wait_until_somebody_looks() -> None:

@@ -59,9 +59,9 @@ CONDITIONS_S = st.lists(st.sampled_from(["", "a", "é", "zz"]), max_size=2, uniq
 )
 
 
-def fill(hot: HotTable, rows: list[Row], step: int) -> None:
+def fill(hot: HotTable, rows: list[Row], step: int, unit_us: int = SECOND_US) -> None:
     for at in range(0, len(rows), step):
-        part = [(NOW_US + row[0] * SECOND_US, *row[1:]) for row in rows[at : at + step]]
+        part = [(NOW_US + row[0] * unit_us, *row[1:]) for row in rows[at : at + step]]
         hot.append(accepted(part))
 
 
@@ -84,6 +84,7 @@ def matches(value: Any, ranges: tuple[Range, ...]) -> bool:
     st.none() | st.integers(-1, 61),
     st.none() | CONDITIONS_K,
     st.none() | CONDITIONS_S,
+    st.sampled_from([1, SECOND_US]),
 )
 def test_a_selection_has_all_that_matches_once_and_in_order(
     rows: list[Row],
@@ -93,15 +94,16 @@ def test_a_selection_has_all_that_matches_once_and_in_order(
     high: int | None,
     on_k: tuple[Range, ...] | None,
     on_s: tuple[Range, ...] | None,
+    unit_us: int,
 ) -> None:
-    low_us = None if low is None else NOW_US + low * SECOND_US
-    high_us = None if high is None else NOW_US + high * SECOND_US
+    low_us = None if low is None else NOW_US + low * unit_us
+    high_us = None if high is None else NOW_US + high * unit_us
     conditions = tuple(
         Condition(name, ranges) for name, ranges in (("k", on_k), ("s", on_s)) if ranges is not None
     )
     with tempfile.TemporaryDirectory() as folder:
         hot = open_hot(make_table(indexes=indexes), Path(folder))
-        fill(hot, rows, step)
+        fill(hot, rows, step, unit_us)
         view = hot.view()
         selected = view.select(Wanted(low_us, high_us, conditions, with_seq=True))
         plain = view.select(Wanted(low_us, high_us, conditions))
@@ -123,7 +125,7 @@ def test_a_selection_has_all_that_matches_once_and_in_order(
         [(r[0], *r[1:4]) for r in rows_of(selected.table)], got, strict=True
     ):
         expected = rows[seq - 1]
-        assert second == NOW_US + expected[0] * SECOND_US
+        assert second == NOW_US + expected[0] * unit_us
         assert repr(rest) == repr(list(expected[1:]))
     assert repr(rows_of(plain.table)) == repr([r[:4] for r in rows_of(selected.table)])
 
@@ -164,6 +166,24 @@ def test_one_key_and_a_span_touch_only_what_holds_them(tmp_path: Path, index: An
     assert selected.blocks_in_span < selected.blocks
     none = (Condition(conditions[0].column, ()), *conditions[1:])  # IN () of a list that was empty
     assert hot.view().select(Wanted(conditions=none)).rows_read == 0
+    hot.close()
+
+
+def test_spans_of_ordered_blocks_are_exact(tmp_path: Path) -> None:
+    hot = open_hot(make_table(), tmp_path)
+    rows = [(NOW_US + n // 3, n, "", 0.0) for n in range(90)]
+    for at in range(0, 90, 18):
+        hot.append(accepted(rows[at : at + 18]))
+    for low in (None, *range(-1, 32)):
+        for high in (None, *range(-1, 32, 3)):
+            low_us = None if low is None else NOW_US + low
+            high_us = None if high is None else NOW_US + high
+            want = [
+                row
+                for row in rows
+                if (low_us is None or row[0] >= low_us) and (high_us is None or row[0] <= high_us)
+            ]
+            assert rows_of(hot.view().select(Wanted(low_us, high_us)).table) == want
     hot.close()
 
 
