@@ -33,7 +33,7 @@ _UNITS_US = {
     "week": 7 * 86_400 * SECOND_US,
     "w": 7 * 86_400 * SECOND_US,
 }
-_DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+?)s?\s*(?=\d|$)", re.IGNORECASE)
+_DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*(?=\d|$)", re.IGNORECASE)
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?\s*", re.IGNORECASE)
 DURATION_US_MAX = 292_000 * 365 * 86_400 * SECOND_US // 2
 FOREVER = "forever"
@@ -42,14 +42,15 @@ FOREVER = "forever"
 def parse_duration_us(text: str) -> int:
     """Microseconds of a duration with units.
 
-    >>> parse_duration_us("10 minutes"), parse_duration_us("1 hour 30 s")
-    (600000000, 3630000000)
+    >>> [parse_duration_us(text) for text in ("10 minutes", "1 hour 30 s", "20 ms")]
+    [600000000, 3630000000, 20000]
     """
     total, at = 0.0, 0
     stripped = text.strip()
     while at < len(stripped):
         match = _DURATION.match(stripped, at)
-        unit = match and (_UNITS_US.get(match[2].lower()) or _UNITS_US.get(match[2].lower() + "s"))
+        word = match[2].lower() if match else ""
+        unit = _UNITS_US.get(word) or _UNITS_US.get(word.removesuffix("s"))
         if not match or not unit:
             raise ValueError(f"\"{text}\" is not a duration such as '10 minutes'")
         total += float(match[1]) * unit

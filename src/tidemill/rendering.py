@@ -4,13 +4,28 @@ from __future__ import annotations
 
 import json
 import math
+from typing import Any
 
 import pyarrow as pa
 
 
 def rows_as_json(batch: pa.RecordBatch) -> list[str]:
     """Each row of a batch as a JSON text."""
-    return [row_as_json(row) for row in batch.to_pylist()]
+    names = batch.schema.names
+    rows = zip(*([shown(value) for value in column] for column in batch.columns), strict=True)
+    return [row_as_json(dict(zip(names, row, strict=True))) for row in rows]
+
+
+def shown(value: pa.Scalar) -> Any:
+    """The value as Python has it, or as text where Python has no such value (the year 10000)."""
+    try:
+        return value.as_py()
+    except (ValueError, OverflowError, pa.ArrowException):
+        pass
+    try:
+        return value.cast(pa.string()).as_py()
+    except pa.ArrowException:
+        return f"a {value.type}"
 
 
 def row_as_json(row: object) -> str:

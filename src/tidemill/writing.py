@@ -96,7 +96,7 @@ class Writer:
                 return AppendResult(1, stored=1)
         _check_source(source, offset)
         _check_rejects(rejects, desk.table)
-        checked = desk.acceptor.accept(read(rows, desk.table))
+        checked = desk.acceptor.accept(read(rows, desk.table, desk.acceptor.defaults))
         checked = Checked(checked.batches, (*checked.rejects, *rejects))
         return self._store(desk, checked, source, offset)
 
@@ -211,29 +211,23 @@ class Writer:
     def _check_rows(
         self, desk: _Desk, rows: Sequence[Sequence[Any]], columns: Sequence[str]
     ) -> Checked:
-        """Literal rows; DEFAULT as a value leaves the column out of its row."""
-        by_columns: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+        """Literal rows, in their order; DEFAULT as a value leaves the column out of its row."""
+        kept = []
         for row in rows:
             if len(row) != len(columns):
                 raise RowsRejectedError(
                     f"a row has {len(row)} values, {len(columns)} columns are wanted; "
                     "nothing was stored"
                 )
-            given = {n: v for n, v in zip(columns, row, strict=True) if v is not DEFAULT}
-            by_columns.setdefault(tuple(given), []).append(given)
-        parts = [
-            desk.acceptor.accept(read(group, desk.table))
-            if names
-            else self._all_default(desk, group)
-            for names, group in by_columns.items()
-        ]
-        batches = [batch for part in parts for batch in part.batches]
-        return Checked(tuple(batches), tuple(r for part in parts for r in part.rejects))
+            pairs = zip(columns, row, strict=True)
+            kept.append({name: value for name, value in pairs if value is not DEFAULT})
+        if not any(kept):
+            return desk.acceptor.accept(self._all_default(desk, len(kept)))
+        return desk.acceptor.accept(read(kept, desk.table, desk.acceptor.defaults))
 
-    def _all_default(self, desk: _Desk, group: list[dict[str, Any]]) -> Checked:
+    def _all_default(self, desk: _Desk, count: int) -> pa.Table:
         first = desk.table.columns[0]
-        values = desk.acceptor.defaults.array(first, len(group))
-        return desk.acceptor.accept(pa.table({first.name: values}))
+        return pa.table({first.name: desk.acceptor.defaults.array(first, count)})
 
     def _insert_reference(
         self, table: Table, rows: pa.Table, columns: Sequence[str] | None, tail: str
@@ -302,9 +296,11 @@ class Writer:
         try:
             checked = self._read_file(desk, *arguments, as_text=False)
         except (RowsRejectedError, FileFormatError):
-            if desk.table.settings["rejected"] != "divert" or statement.format == "parquet":
+            if statement.format == "parquet":
                 raise
+            # Read again as text: some spellings need it, and bad lines are then known one by one.
             checked = self._read_file(desk, *arguments, as_text=True)
+            _check_rejects(checked.rejects, desk.table)
         stored = self._store(desk, checked)
         return done(f"COPY {stored.stored}")
 

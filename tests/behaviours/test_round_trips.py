@@ -103,7 +103,6 @@ def test_a_name_says_the_compression(db: tidemill.Database, tmp_path: Path) -> N
     assert (tmp_path / "x.csv.gz").read_bytes()[:2] == b"\x1f\x8b"
 
 
-@pytest.mark.xfail(strict=True, reason="BY NAME is read and not obeyed")
 def test_insert_by_name(db: tidemill.Database) -> None:
     create(db, "t", "VARCHAR")
     db.sql("INSERT INTO t BY NAME SELECT '2024-01-02' AS c, TIMESTAMP '2024-01-01' AS ts")
@@ -131,7 +130,6 @@ def test_a_window_of_a_second_and_a_half(db: tidemill.Database) -> None:
     db.sql("SELECT * FROM RECENT(t, INTERVAL '1.5 seconds')")
 
 
-@pytest.mark.xfail(strict=True, reason="the stock parser ends a PIVOT statement before ORDER BY")
 def test_pivot_in_order(db: tidemill.Database) -> None:
     create(db, "t", "INT")
     db.sql("PIVOT t ON c USING count(*) ORDER BY ts")

@@ -14,12 +14,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidemill.rendering import shown
 from tidemill.types import Column, quote
 
 _BY_DUCKDB_FROM_TEXT = (
@@ -222,18 +222,6 @@ def _check_way_back(array: pa.Array, cast: pa.Array) -> None:
         same = pc.or_(same, pc.and_(pc.is_nan(back), pc.is_nan(array)))
     if pc.any(pc.invert(same)).as_py():
         raise CastError("part of it would be lost")
-
-
-def shown(value: pa.Scalar) -> Any:
-    """The value as Python has it, or as text where Python has no such value (the year 10000)."""
-    try:
-        return value.as_py()
-    except (ValueError, OverflowError, pa.ArrowException):
-        pass
-    try:
-        return value.cast(pa.string()).as_py()
-    except pa.ArrowException:
-        return f"a {value.type}"
 
 
 def _reason(value: pa.Scalar, column: Column, error: Exception) -> str:

@@ -22,12 +22,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemill.accept.bounds import TIME_US_MAX, TIME_US_MIN
-from tidemill.accept.cast import Caster, shown
+from tidemill.accept.cast import Caster
 from tidemill.accept.defaults import Defaults
 from tidemill.accept.found import first_line
 from tidemill.catalog.model import Table
 from tidemill.errors import RowsRejectedError, UnknownNameError, did_you_mean
-from tidemill.rendering import row_as_json
+from tidemill.rendering import row_as_json, shown
 from tidemill.types import Column, quote
 
 EXAMPLES_MAX = 3
