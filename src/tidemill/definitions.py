@@ -192,13 +192,7 @@ class Definitions:
             )
         columns = []
         for name in statement.columns:
-            column = table.column(name)
-            if column is None:
-                raise UnknownNameError(
-                    f'table "{table.name}" has no column "{name}"',
-                    hint=did_you_mean(name, [c.name for c in table.columns]),
-                    position=statement.position,
-                )
+            column = table.get_column(name, statement.position)
             if not is_indexable(column.type.arrow):
                 raise UnsupportedError(
                     f'column "{column.name}" of type {column.type} cannot be indexed',

@@ -23,6 +23,7 @@ from tidemill.catalog.store import Catalog
 from tidemill.catalog.urls import sqlite_url
 from tidemill.clock import Clock, WallClock
 from tidemill.config import DATABASE_SETTINGS, Settings
+from tidemill.copying import copy_from, copy_to
 from tidemill.definitions import Definitions
 from tidemill.errors import ClosedError, TidemillError, UnsupportedError
 from tidemill.federation.duck import Duck
@@ -105,9 +106,10 @@ class Database:
         self.recovered: list[Recovered] = tier.open(t for t in tables if t.is_streaming)
         system = SystemTables(self.catalog.snapshot, tier.tables, references.row_count, settings)
         self._hot = tier.tables
+        self._duck = duck
         self._runner = Runner(duck, tier.tables, system, self._clock)
         self._definitions = Definitions(self.catalog, tier, references, self.query)
-        self._writer = Writer(self.catalog, tier.tables, references, duck, self._runner, self.query)
+        self._writer = Writer(self.catalog, tier.tables, references, self._runner, self.query)
         self._plan_for = lru_cache(maxsize=512)(self._make_plan)
 
     # -- the public face
@@ -190,7 +192,7 @@ class Database:
             case st.Change():
                 return self._writer.change(statement, params)
             case st.CopyFrom():
-                return self._writer.copy_from(statement)
+                return copy_from(self._writer, statement)
             case st.CopyTo():
                 return self._copy_to(statement, params)
             case st.Explain():
@@ -245,7 +247,7 @@ class Database:
     def _copy_to(self, statement: st.CopyTo, params: Params) -> Result:
         query = st.Query(statement.query, text=statement.text, position=statement.position)
         plan = self._plan(query, params)
-        return self._writer.copy_to(statement, self._runner.fill(plan, params))
+        return copy_to(self._duck, statement, self._runner.fill(plan, params))
 
     def _explain(self, statement: st.Explain, params: Params) -> Result:
         inner = statement.statement

@@ -1,4 +1,4 @@
-"""Writing: append, INSERT, UPDATE, DELETE and COPY, from any form to the table that keeps it.
+"""Writing: append, INSERT, UPDATE and DELETE, from any form to the table that keeps it.
 
 Rows for a streaming table are accepted and given to the hot tier; rows for a reference table are
 accepted by the same rules and inserted by DuckDB. Either way a statement is all or nothing.
@@ -10,7 +10,6 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -18,32 +17,26 @@ import pyarrow as pa
 
 from tidemill.accept.cast import Caster
 from tidemill.accept.defaults import Defaults
-from tidemill.accept.files import read_file
 from tidemill.accept.rows import Acceptor, Checked, read
 from tidemill.accept.single import RowReader
 from tidemill.catalog.model import Table
 from tidemill.catalog.store import Catalog
 from tidemill.errors import (
-    BackpressureError,
-    FileFormatError,
     RowsRejectedError,
-    SettingError,
     TidemillError,
     UnknownNameError,
     UnsupportedError,
-    did_you_mean,
 )
-from tidemill.federation.duck import Duck
 from tidemill.federation.planner import make_plan
 from tidemill.federation.references import References, physical_name
-from tidemill.federation.runner import Filled, Runner
+from tidemill.federation.runner import Runner
 from tidemill.hot.intake import Accepted, AppendResult
 from tidemill.hot.table import HotTable
 from tidemill.result import Result, done
 from tidemill.sql import statements as st
 from tidemill.sql.inserts import DEFAULT
 from tidemill.sql.params import Params, bind_rows
-from tidemill.types import literal, quote
+from tidemill.types import quote
 
 OFFSET_MAX = 2**63 - 1
 SOURCE_CHARS_MAX = 1_000
@@ -52,7 +45,7 @@ RunQuery = Callable[[st.Query, Params], Result]
 
 
 @dataclass(frozen=True)
-class _Desk:
+class Desk:
     """What accepts rows for one table, as one snapshot of the catalog describes it."""
 
     table: Table
@@ -66,18 +59,16 @@ class Writer:
         catalog: Catalog,
         hot: Mapping[int, HotTable],
         references: References,
-        duck: Duck,
         runner: Runner,
         query: RunQuery,
     ) -> None:
         self._catalog = catalog
         self._hot = hot
         self._references = references
-        self._duck = duck
         self._runner = runner
         self._query = query
         self._local = threading.local()
-        self._desks: dict[str, _Desk] = {}
+        self._desks: dict[str, Desk] = {}
 
     # -- append
 
@@ -95,20 +86,20 @@ class Writer:
             if row is not None and self._hot_of(desk.table).append_row(row):
                 return AppendResult(1, stored=1)
         _check_source(source, offset)
-        _check_rejects(rejects, desk.table)
+        check_rejects(rejects, desk.table)
         checked = desk.acceptor.accept(read(rows, desk.table, desk.acceptor.defaults))
         checked = Checked(checked.batches, (*checked.rejects, *rejects))
-        return self._store(desk, checked, source, offset)
+        return self.store(desk, checked, source, offset)
 
-    def _single(self, desk: _Desk, rows: Any) -> tuple[Any, ...] | None:
+    def _single(self, desk: Desk, rows: Any) -> tuple[Any, ...] | None:
         if not desk.reader.is_usable or not desk.table.is_streaming:
             return None
         if type(rows) is dict:
             return desk.reader.read_dict(rows)
         return desk.reader.read_tuple(rows) if type(rows) is tuple else None
 
-    def _store(
-        self, desk: _Desk, checked: Checked, source: str | None = None, offset: int | None = None
+    def store(
+        self, desk: Desk, checked: Checked, source: str | None = None, offset: int | None = None
     ) -> AppendResult:
         if desk.table.is_streaming:
             accepted = Accepted(checked.batches, checked.rejects, source, offset)
@@ -128,7 +119,7 @@ class Writer:
             raise UnknownNameError(f'table "{table.name}" was dropped')
         return hot
 
-    def _desk(self, name: str) -> _Desk:
+    def _desk(self, name: str) -> Desk:
         table = self._catalog.snapshot().find(name)
         known = self._desks.get(name)
         if known is not None and known.table is table:
@@ -136,7 +127,7 @@ class Writer:
         self._refuse_system(name)
         table = self._catalog.snapshot().get(name)
         defaults = Defaults(self._evaluate)
-        desk = _Desk(
+        desk = Desk(
             table,
             Acceptor(table, Caster(self._cast_connection), defaults),
             RowReader(table, defaults),
@@ -166,8 +157,8 @@ class Writer:
     # -- insert
 
     def insert(self, statement: st.Insert, params: Params) -> Result:
-        desk = self._desk_at(statement.table, statement)
-        columns = self._columns(desk.table, statement.columns, statement)
+        desk = self.desk_at(statement.table, statement)
+        columns = self.columns_of(desk.table, statement.columns, statement)
         if statement.tail and desk.table.is_streaming:
             raise UnsupportedError(
                 "INSERT into a streaming table takes neither ON CONFLICT nor RETURNING",
@@ -194,13 +185,13 @@ class Writer:
                 )
             checked = desk.acceptor.accept(answer.rename_columns(columns))
         if desk.table.is_streaming:
-            stored = self._store(desk, checked)
+            stored = self.store(desk, checked)
             return done(f"INSERT {stored.stored}")
         table = pa.Table.from_batches(checked.batches, desk.table.schema)
         return self._insert_reference(desk.table, table, None, statement.tail)
 
     def _insert_single(
-        self, desk: _Desk, row: tuple[Any, ...], columns: Sequence[str], statement: st.Insert
+        self, desk: Desk, row: tuple[Any, ...], columns: Sequence[str], statement: st.Insert
     ) -> bool:
         if statement.columns is None:
             plain = self._single(desk, row)
@@ -209,7 +200,7 @@ class Writer:
         return plain is not None and self._hot_of(desk.table).append_row(plain)
 
     def _check_rows(
-        self, desk: _Desk, rows: Sequence[Sequence[Any]], columns: Sequence[str]
+        self, desk: Desk, rows: Sequence[Sequence[Any]], columns: Sequence[str]
     ) -> Checked:
         """Literal rows, in their order; DEFAULT as a value leaves the column out of its row."""
         kept = []
@@ -225,7 +216,7 @@ class Writer:
             return desk.acceptor.accept(self._all_default(desk, len(kept)))
         return desk.acceptor.accept(read(kept, desk.table, desk.acceptor.defaults))
 
-    def _all_default(self, desk: _Desk, count: int) -> pa.Table:
+    def _all_default(self, desk: Desk, count: int) -> pa.Table:
         first = desk.table.columns[0]
         return pa.table({first.name: desk.acceptor.defaults.array(first, count)})
 
@@ -238,26 +229,16 @@ class Writer:
         answer, types = self._references.write(sql, {}, {"tm_rows": rows})
         if "returning" in tail.lower():
             return Result(answer, types, f"INSERT {answer.num_rows}")
-        return done(f"INSERT {_count(answer, rows.num_rows)}")
+        return done(f"INSERT {changed_rows(answer, rows.num_rows)}")
 
-    def _columns(
+    def columns_of(
         self, table: Table, names: Sequence[str] | None, statement: st.Statement
     ) -> list[str]:
         if names is None:
             return [column.name for column in table.columns]
-        found = []
-        for name in names:
-            column = table.column(name)
-            if column is None:
-                raise UnknownNameError(
-                    f'table "{table.name}" has no column "{name}"',
-                    hint=did_you_mean(name, [c.name for c in table.columns]),
-                    position=statement.position,
-                )
-            found.append(column.name)
-        return found
+        return [table.get_column(name, statement.position).name for name in names]
 
-    def _desk_at(self, name: str, statement: st.Statement) -> _Desk:
+    def desk_at(self, name: str, statement: st.Statement) -> Desk:
         try:
             return self._desk(name)
         except TidemillError as error:
@@ -282,62 +263,7 @@ class Writer:
         tag = statement.kind.upper()
         if statement.body.args.get("returning"):
             return Result(answer, types, f"{tag} {answer.num_rows}")
-        return done(f"{tag} {_count(answer, 0)}")
-
-    # -- copy
-
-    def copy_from(self, statement: st.CopyFrom) -> Result:
-        desk = self._desk_at(statement.table, statement)
-        names = (
-            self._columns(desk.table, statement.columns, statement) if statement.columns else None
-        )
-        path = Path(statement.path).expanduser()
-        arguments = (path, statement.format, desk.table, names, statement.options)
-        try:
-            checked = self._read_file(desk, *arguments, as_text=False)
-        except (RowsRejectedError, FileFormatError):
-            if statement.format == "parquet":
-                raise
-            # Read again as text: some spellings need it, and bad lines are then known one by one.
-            checked = self._read_file(desk, *arguments, as_text=True)
-            _check_rejects(checked.rejects, desk.table)
-        stored = self._store(desk, checked)
-        return done(f"COPY {stored.stored}")
-
-    def _read_file(self, desk: _Desk, *arguments: Any, as_text: bool) -> Checked:
-        batches: list[pa.RecordBatch] = []
-        rejects: list[tuple[str, str]] = []
-        held, first_row = 0, 1
-        limit = desk.table.settings["memory"] if desk.table.is_streaming else None
-        for found in read_file(*arguments, as_text=as_text):
-            if found.rows.num_columns:
-                checked = desk.acceptor.accept(found.rows, first_row)
-                batches += checked.batches
-                rejects += checked.rejects
-                held += sum(batch.nbytes for batch in checked.batches)
-                first_row += found.rows.num_rows
-            rejects += found.rejects
-            if limit is not None and held > limit:
-                raise BackpressureError(
-                    f'the file does not fit the memory of table "{desk.table.name}"',
-                    hint="use `tidemill load`, which loads it in pieces, or raise memory",
-                )
-        return Checked(tuple(batches), tuple(rejects))
-
-    def copy_to(self, statement: st.CopyTo, filled: Filled) -> Result:
-        """Write a query's answer to a file; DuckDB streams it, so it need not fit in memory."""
-        options = _copy_options(statement)
-        path = Path(statement.path).expanduser()
-        if not path.parent.is_dir():
-            raise FileFormatError(f'folder "{path.parent}" does not exist')
-        partial = path.with_name(path.name + ".partial")
-        sql = f"COPY ({filled.plan.sql}) TO {literal(str(partial))} ({', '.join(options)})"
-        try:
-            answer, _ = self._duck.query(sql, filled.values, filled.sources)
-            partial.replace(path)
-        finally:
-            partial.unlink(missing_ok=True)
-        return done(f"COPY {_count(answer, 0)}")
+        return done(f"{tag} {changed_rows(answer, 0)}")
 
 
 def _check_source(source: str | None, offset: int | None) -> None:
@@ -351,7 +277,7 @@ def _check_source(source: str | None, offset: int | None) -> None:
         raise RowsRejectedError(f"offset must be a whole number from 0 to {OFFSET_MAX}")
 
 
-def _check_rejects(rejects: Sequence[tuple[str, str]], table: Table) -> None:
+def check_rejects(rejects: Sequence[tuple[str, str]], table: Table) -> None:
     if rejects and (not table.is_streaming or table.settings["rejected"] != "divert"):
         raise RowsRejectedError(
             f'{len(rejects)} rows do not fit table "{table.name}"; nothing was stored',
@@ -360,50 +286,9 @@ def _check_rejects(rejects: Sequence[tuple[str, str]], table: Table) -> None:
         )
 
 
-def _count(answer: pa.Table, otherwise: int) -> int:
+def changed_rows(answer: pa.Table, otherwise: int) -> int:
     """DuckDB answers a change with one row that counts."""
     if answer.num_columns == 1 and answer.num_rows == 1:
         value = answer.column(0)[0].as_py()
         return int(value) if isinstance(value, int | Decimal) else otherwise
     return otherwise
-
-
-_COPY_TO_OPTIONS = {
-    "csv": (
-        "header",
-        "delimiter",
-        "delim",
-        "sep",
-        "quote",
-        "escape",
-        "null",
-        "nullstr",
-        "compression",
-        "dateformat",
-        "timestampformat",
-        "force_quote",
-    ),
-    "json": ("compression", "dateformat", "timestampformat"),
-    "ndjson": ("compression", "dateformat", "timestampformat"),
-    "parquet": ("compression", "compression_level", "row_group_size"),
-}
-
-
-def _copy_options(statement: st.CopyTo) -> list[str]:
-    known = _COPY_TO_OPTIONS[statement.format]
-    kind = "JSON" if statement.format == "ndjson" else statement.format.upper()
-    options = [f"FORMAT {kind}"]
-    if statement.format == "json":
-        options.append("ARRAY true")
-    for name, value in statement.options.items():
-        lower = name.lower()
-        if lower in ("format", "array"):
-            continue
-        if lower not in known:
-            raise SettingError(
-                f'option "{name}" does not exist for {statement.format} files',
-                hint=did_you_mean(lower, known) or f"the options are {', '.join(known)}",
-                position=statement.position,
-            )
-        options.append(f"{lower.upper()} {literal(str(value))}")
-    return options

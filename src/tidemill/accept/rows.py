@@ -26,7 +26,7 @@ from tidemill.accept.cast import Caster
 from tidemill.accept.defaults import Defaults
 from tidemill.accept.found import first_line
 from tidemill.catalog.model import Table
-from tidemill.errors import RowsRejectedError, UnknownNameError, did_you_mean
+from tidemill.errors import RowsRejectedError
 from tidemill.rendering import row_as_json, shown
 from tidemill.types import Column, quote
 
@@ -70,13 +70,7 @@ class Acceptor:
         """For each column of the table, the place of its source among the given columns."""
         places: dict[str, int] = {}
         for at, name in enumerate(names):
-            column = self.table.column(name)
-            if column is None:
-                known = [column.name for column in self.table.columns]
-                raise UnknownNameError(
-                    f'table "{self.table.name}" has no column "{name}"; nothing was stored',
-                    hint=did_you_mean(name, known) or f"the columns are {', '.join(known)}",
-                )
+            column = self.table.get_column(name)
             if column.name in places:
                 raise RowsRejectedError(f'column "{name}" is given twice; nothing was stored')
             places[column.name] = at

@@ -77,6 +77,18 @@ class Table:
         """The column of that name, whatever its case."""
         return self._by_lower.get(name.lower())
 
+    def get_column(self, name: str, position: Position | None = None) -> Column:
+        """The column of that name, or an error that suggests the nearest."""
+        column = self.column(name)
+        if column is None:
+            known = [column.name for column in self.columns]
+            raise UnknownNameError(
+                f'table "{self.name}" has no column "{name}"',
+                hint=did_you_mean(name, known) or f"the columns are {', '.join(known[:50])}",
+                position=position,
+            )
+        return column
+
     @cached_property
     def _by_lower(self) -> dict[str, Column]:
         return {column.name.lower(): column for column in self.columns}

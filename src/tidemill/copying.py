@@ -1,0 +1,121 @@
+"""Copying: COPY FROM a file into a table, COPY TO a file from a query. Both are all or nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from tidemill.accept.files import read_file
+from tidemill.accept.rows import Checked
+from tidemill.errors import (
+    BackpressureError,
+    FileFormatError,
+    RowsRejectedError,
+    SettingError,
+    did_you_mean,
+)
+from tidemill.federation.duck import Duck
+from tidemill.federation.runner import Filled
+from tidemill.result import Result, done
+from tidemill.sql import statements as st
+from tidemill.types import literal
+from tidemill.writing import Desk, Writer, changed_rows, check_rejects
+
+
+def copy_from(writer: Writer, statement: st.CopyFrom) -> Result:
+    """Read a whole file and store it as one append."""
+    desk = writer.desk_at(statement.table, statement)
+    names = None
+    if statement.columns:
+        names = writer.columns_of(desk.table, statement.columns, statement)
+    path = Path(statement.path).expanduser()
+    arguments = (path, statement.format, desk.table, names, statement.options)
+    try:
+        checked = _read(desk, *arguments, as_text=False)
+    except (RowsRejectedError, FileFormatError):
+        if statement.format == "parquet":
+            raise
+        # Read again as text: some spellings need it, and bad lines are then known one by one.
+        checked = _read(desk, *arguments, as_text=True)
+        check_rejects(checked.rejects, desk.table)
+    return done(f"COPY {writer.store(desk, checked).stored}")
+
+
+def _read(desk: Desk, *arguments: Any, as_text: bool) -> Checked:
+    batches: list[pa.RecordBatch] = []
+    rejects: list[tuple[str, str]] = []
+    held, first_row = 0, 1
+    limit = desk.table.settings["memory"] if desk.table.is_streaming else None
+    for found in read_file(*arguments, as_text=as_text):
+        if found.rows.num_columns:
+            checked = desk.acceptor.accept(found.rows, first_row)
+            batches += checked.batches
+            rejects += checked.rejects
+            held += sum(batch.nbytes for batch in checked.batches)
+            first_row += found.rows.num_rows
+        rejects += found.rejects
+        if limit is not None and held > limit:
+            raise BackpressureError(
+                f'the file does not fit the memory of table "{desk.table.name}"',
+                hint="use `tidemill load`, which loads it in pieces, or raise memory",
+            )
+    return Checked(tuple(batches), tuple(rejects))
+
+
+def copy_to(duck: Duck, statement: st.CopyTo, filled: Filled) -> Result:
+    """Write a query's answer to a file; DuckDB streams it, so it need not fit in memory."""
+    options = _options(statement)
+    path = Path(statement.path).expanduser()
+    if not path.parent.is_dir():
+        raise FileFormatError(f'folder "{path.parent}" does not exist')
+    partial = path.with_name(path.name + ".partial")
+    sql = f"COPY ({filled.plan.sql}) TO {literal(str(partial))} ({', '.join(options)})"
+    try:
+        answer, _ = duck.query(sql, filled.values, filled.sources)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+    return done(f"COPY {changed_rows(answer, 0)}")
+
+
+_OPTIONS = {
+    "csv": (
+        "header",
+        "delimiter",
+        "delim",
+        "sep",
+        "quote",
+        "escape",
+        "null",
+        "nullstr",
+        "compression",
+        "dateformat",
+        "timestampformat",
+        "force_quote",
+    ),
+    "json": ("compression", "dateformat", "timestampformat"),
+    "ndjson": ("compression", "dateformat", "timestampformat"),
+    "parquet": ("compression", "compression_level", "row_group_size"),
+}
+
+
+def _options(statement: st.CopyTo) -> list[str]:
+    known = _OPTIONS[statement.format]
+    kind = "JSON" if statement.format == "ndjson" else statement.format.upper()
+    options = [f"FORMAT {kind}"]
+    if statement.format == "json":
+        options.append("ARRAY true")
+    for name, value in statement.options.items():
+        lower = name.lower()
+        if lower in ("format", "array"):
+            continue
+        if lower not in known:
+            raise SettingError(
+                f'option "{name}" does not exist for {statement.format} files',
+                hint=did_you_mean(lower, known) or f"the options are {', '.join(known)}",
+                position=statement.position,
+            )
+        options.append(f"{lower.upper()} {literal(str(value))}")
+    return options
