@@ -47,7 +47,8 @@ def lookup_of(tree: exp.Expression, table: Table, conjuncts: tuple[Conjunct, ...
         return None
     if any(value for key, value in tree.args.items() if key not in _ALLOWED):
         return None
-    source = tree.args["from_"].this
+    from_ = tree.args.get("from_")
+    source = from_.this if from_ is not None else None
     if not isinstance(source, exp.Table) or set(_given(source)) - {"this", "alias", "db"}:
         return None
     if source.args.get("alias") and source.args["alias"].args.get("columns"):

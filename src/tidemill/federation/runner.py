@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC
+from datetime import UTC, datetime
 
 import pyarrow as pa
 
 from tidemill.catalog.model import Table
-from tidemill.clock import Clock, from_us
+from tidemill.clock import Clock, from_us, to_us
 from tidemill.errors import UnknownNameError
 from tidemill.federation.duck import Duck
 from tidemill.federation.lookup import ROWS_MAX as LOOKUP_ROWS_MAX
@@ -27,7 +27,7 @@ from tidemill.sql.fold import NotConstant, comparable, constant
 from tidemill.sql.params import Params
 from tidemill.sql.windows import NowBounds
 
-_TIME_US_MAX = 253_402_300_799_999_999
+TIME_US_MIN, TIME_US_MAX = to_us(datetime.min), to_us(datetime.max)
 
 
 @dataclass(frozen=True)
@@ -157,9 +157,9 @@ def _bounds(hot: HotTable) -> NowBounds:
     """What the table calls now. It is asked before the view is taken: a row that arrives between
     the two is newer than the upper bound, and RECENT leaves it to the next reader."""
     now_us, upper_us = hot.progress.now_us(), hot.progress.upper_us()
-    return NowBounds(
-        now_us if now_us is not None else 0, upper_us if upper_us is not None else _TIME_US_MAX
-    )
+    if now_us is None:  # an event clock that believes nothing yet: nothing is recent
+        return NowBounds(TIME_US_MIN, TIME_US_MIN)
+    return NowBounds(now_us, TIME_US_MAX if upper_us is None else upper_us)
 
 
 def _asked(scan: Scan, values: Mapping[str, object]) -> list[Asked]:

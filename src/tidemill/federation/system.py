@@ -194,7 +194,7 @@ class SystemTables:
             return []
         counters, progress = hot.counters.dump(), hot.progress
         log = hot.log
-        expired = counters["stored"] - counters["replaced"] - hot.view().rows
+        expired = counters["stored"] - counters["replaced"] - hot.waiting_rows - hot.view().rows
         return [
             {
                 "table_name": table.name,

@@ -134,6 +134,12 @@ class Log:
             self._written += written
             return self._written
 
+    def set_durability(self, durability: str) -> None:
+        """Promise more or less from now on; the current segment's name must then be safe too."""
+        if self.durability == "none" and durability != "none" and self._fd >= 0:
+            sync_folder(self._folder)
+        self.durability = durability
+
     def check(self) -> None:
         if self._failure is not None:
             raise DurabilityError(

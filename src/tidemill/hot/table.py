@@ -81,6 +81,11 @@ class HotTable:
         young = 0 if self.primary is None else self.primary.nbytes
         return self.published.nbytes + young + max(self._bytes_written - self._bytes_published, 0)
 
+    @property
+    def waiting_rows(self) -> int:
+        """Rows that are written but not yet visible."""
+        return self._next_seq - 1 - self.published.last_seq
+
     def view(self) -> View:
         """What is published now, held still."""
         return self.published.view()
@@ -141,6 +146,15 @@ class HotTable:
         log.wait_durable(ticket)
         self._publish(log.durable_ticket())
         point("append.published")
+
+    def is_acknowledged(self, source: str, offset: int) -> bool:
+        """Whether an append of this source and offset was stored, durable and visible."""
+        with self._write_lock:
+            if not self.offsets.holds(source, offset):
+                return False
+            log, ticket = self.log, self.log.written_ticket()
+        self._finish(log, ticket)
+        return True
 
     def _is_repeat(self, accepted: Accepted) -> bool:
         if accepted.source is None or accepted.offset is None:
@@ -264,7 +278,7 @@ class HotTable:
             self.progress.is_event = table.settings["clock"] == "event"
             self.progress.max_future_us = table.settings["max_future"]
             if self._log is not None:
-                self._log.durability = table.settings["durability"]
+                self._log.set_durability(table.settings["durability"])
         self.expire()
 
     def expire(self) -> int:
