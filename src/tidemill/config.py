@@ -36,6 +36,7 @@ _UNITS_US = {
 _DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*(?=\d|$)", re.IGNORECASE)
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?\s*", re.IGNORECASE)
 DURATION_US_MAX = 292_000 * 365 * 86_400 * SECOND_US // 2
+SIZE_BYTES_END = 2**63
 FOREVER = "forever"
 
 
@@ -70,7 +71,10 @@ def parse_size_bytes(text: str) -> int:
     if not match:
         raise ValueError(f"\"{text}\" is not a size such as '512 MB'")
     base = 1_024 if match[3] else 1_000
-    return int(float(match[1]) * base ** " kmgt".index(match[2].lower() or " "))
+    size = float(match[1]) * base ** " kmgt".index(match[2].lower() or " ")
+    if size >= SIZE_BYTES_END:
+        raise ValueError("it is more than any machine has")
+    return int(size)
 
 
 def _positive_duration(text: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from tidemill.federation.duck import Duck
 from tidemill.federation.runner import Filled
 from tidemill.result import Result, done
 from tidemill.sql import statements as st
-from tidemill.types import literal
+from tidemill.types import literal, quote
 from tidemill.writing import Desk, Writer, changed_rows, check_rejects
 
 
@@ -71,7 +72,10 @@ def copy_to(duck: Duck, statement: st.CopyTo, filled: Filled) -> Result:
     if not path.parent.is_dir():
         raise FileFormatError(f'folder "{path.parent}" does not exist')
     partial = path.with_name(path.name + ".partial")
-    sql = f"COPY ({filled.plan.sql}) TO {literal(str(partial))} ({', '.join(options)})"
+    query = filled.plan.sql
+    if statement.format == "parquet":
+        query = _with_whole_numbers(duck, filled)
+    sql = f"COPY ({query}) TO {literal(str(partial))} ({', '.join(options)})"
     try:
         answer, _ = duck.query(sql, filled.values, filled.sources)
         partial.replace(path)
@@ -80,6 +84,25 @@ def copy_to(duck: Duck, statement: st.CopyTo, filled: Filled) -> Result:
     return done(f"COPY {changed_rows(answer, 0)}")
 
 
+def _with_whole_numbers(duck: Duck, filled: Filled) -> str:
+    """The query with its HUGEINTs as decimals and its UHUGEINTs as text: Parquet has neither, and
+    DuckDB would write them as DOUBLE. A HUGEINT of 39 digits is an error then."""
+    head = f"SELECT * FROM ({filled.plan.sql}) LIMIT 0"
+    answer, types = duck.query(head, filled.values, filled.sources)
+    casts = [_HUGE.sub(lambda match: match[1] or _IN_PARQUET[match[2]], kind) for kind in types]
+    if casts == types:
+        return filled.plan.sql
+    columns = ", ".join(
+        (f"c{at}" if cast == kind else f"CAST(c{at} AS {cast})") + f" AS {quote(name)}"
+        for at, (name, kind, cast) in enumerate(zip(answer.column_names, types, casts, strict=True))
+    )
+    places = ", ".join(f"c{at}" for at in range(len(types)))
+    return f"SELECT {columns} FROM ({filled.plan.sql}) AS tm_rows({places})"
+
+
+_HUGE = re.compile(r'("(?:[^"]|"")*")|\b(U?HUGEINT)(?=[],)[]|$)')
+_IN_PARQUET = {"HUGEINT": "DECIMAL(38,0)", "UHUGEINT": "VARCHAR"}
+_COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
 _OPTIONS = {
     "csv": (
         "header",
@@ -107,6 +130,9 @@ def _options(statement: st.CopyTo) -> list[str]:
     options = [f"FORMAT {kind}"]
     if statement.format == "json":
         options.append("ARRAY true")
+    compression = _COMPRESSIONS.get(Path(statement.path).suffix.lower())
+    if compression and not any(name.lower() == "compression" for name in statement.options):
+        options.append(f"COMPRESSION {compression}")  # DuckDB sees a name that ends in .partial
     for name, value in statement.options.items():
         lower = name.lower()
         if lower in ("format", "array"):

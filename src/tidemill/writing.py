@@ -15,7 +15,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from tidemill.accept.cast import Caster
+from tidemill.accept.cast import FATAL, Caster
 from tidemill.accept.defaults import Defaults
 from tidemill.accept.rows import Acceptor, Checked, read
 from tidemill.accept.single import RowReader
@@ -27,6 +27,7 @@ from tidemill.errors import (
     UnknownNameError,
     UnsupportedError,
 )
+from tidemill.federation.duck import translated
 from tidemill.federation.planner import make_plan
 from tidemill.federation.references import References, physical_name
 from tidemill.federation.runner import Runner
@@ -138,7 +139,7 @@ class Writer:
         defaults = Defaults(self._evaluate)
         desk = Desk(
             table,
-            Acceptor(table, Caster(self._cast_connection), defaults),
+            Acceptor(table, Caster(self._cast_connection, self._forget_connection), defaults),
             RowReader(table, defaults),
         )
         self._desks = {**self._desks, name: desk} if len(self._desks) < 10_000 else {name: desk}
@@ -152,7 +153,11 @@ class Writer:
             )
 
     def _evaluate(self, sql: str) -> pa.Table:
-        return self._cast_connection().sql(sql).to_arrow_table()
+        try:
+            return self._cast_connection().sql(sql).to_arrow_table()
+        except FATAL as error:
+            self._forget_connection()
+            raise translated(error) from error
 
     def _cast_connection(self) -> duckdb.DuckDBPyConnection:
         """A small DuckDB of this thread, whose Arrow output keeps every type as it is."""
@@ -162,6 +167,10 @@ class Writer:
             for setting in ("arrow_lossless_conversion = true", "TimeZone = 'UTC'", "threads = 1"):
                 connection.execute(f"SET {setting}")
         return connection
+
+    def _forget_connection(self) -> None:
+        """After a fatal error DuckDB refuses everything; the next cast gets a new connection."""
+        self._local.connection = None
 
     # -- insert
 

@@ -24,15 +24,24 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import pytest
 from sim import writer as w
 
 import tidemill
-from tidemill.hot import crash
+from tidemill.hot import crash, published, tier
 
 ACKS_MAX = 150
 # Points that are passed rarely: their kill must come at an early pass. The others come often.
 PASSES_MAX = {"segment.created": 9, "segment.removed": 2}
 PASSES_MAX_OTHERS = 60
+
+
+@pytest.fixture(autouse=True)
+def small_blocks_end_with_the_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``open_warehouse`` makes blocks small for good; the tests after this one want them large."""
+    monkeypatch.setattr(published, "BLOCK_ROWS", published.BLOCK_ROWS)
+    monkeypatch.setattr(published, "BLOCK_ROWS_MAX", published.BLOCK_ROWS_MAX)
+    monkeypatch.setattr(tier, "EXPIRE_EVERY_S", tier.EXPIRE_EVERY_S)
 
 
 class Lives:

@@ -14,14 +14,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemill.rendering import shown
 from tidemill.types import Column, quote
 
+FATAL = (duckdb.FatalException, duckdb.InternalException)
 _BY_DUCKDB_FROM_TEXT = (
     pa.types.is_boolean,
     pa.types.is_timestamp,
@@ -47,9 +50,14 @@ class CastResult:
 class Caster:
     """Casts columns; keeps a DuckDB connection for the casts that Arrow does not have."""
 
-    def __init__(self, connect: Callable[[], duckdb.DuckDBPyConnection]) -> None:
-        """``connect`` answers a connection of the calling thread."""
+    def __init__(
+        self,
+        connect: Callable[[], duckdb.DuckDBPyConnection],
+        forget: Callable[[], None] = lambda: None,
+    ) -> None:
+        """``connect`` answers a connection of the calling thread until ``forget`` is called."""
         self._connect = connect
+        self._forget = forget
 
     def cast_column(self, array: pa.Array, column: Column) -> CastResult:
         failures: dict[int, str] = {}
@@ -62,6 +70,8 @@ class Caster:
         try:
             return self._cast(array, column)
         except (CastError, pa.ArrowException, duckdb.Error, OverflowError, ValueError) as error:
+            if isinstance(error, FATAL):
+                self._forget()  # DuckDB takes nothing more on this connection
             if len(array) == 1:
                 failures[start] = _reason(array[0], column, error)
                 return pa.nulls(1, column.type.arrow)
@@ -98,6 +108,8 @@ class Caster:
         cast = array.cast(target, safe=True)
         if not (pa.types.is_decimal(source) and pa.types.is_floating(target)):
             _check_way_back(array, cast)
+        elif _any(pc.is_inf(cast)):
+            raise CastError("it is too large")
         return cast
 
     def _cast_text(self, array: pa.Array, column: Column) -> pa.Array:
@@ -158,7 +170,7 @@ def _lossy_test(name: str, source: pa.DataType, source_name: str) -> str | None:
 
 
 _EXACT_NAMES = re.compile(
-    r'("[^"]*")|\b(?:U?(?:TINY|SMALL|BIG|HUGE)INT|U?INTEGER|DECIMAL\(\d+,\d+\))'
+    r'("[^"]*")|\b(?:U?(?:TINY|SMALL|BIG|HUGE)INT|U?INTEGER|DECIMAL\(\d+,\d+\))(?=[],)[]|$)'
 )
 _TOO_FINE = r"\.\d{6}0*[1-9]"
 _INFINITE = r"(?i)^\s*[+-]?inf(inity)?\s*$"
@@ -203,8 +215,23 @@ def _cast_to_decimal(array: pa.Array, target: pa.DataType) -> pa.Array:
         return wide.cast(pa.decimal256(76, target.scale)).cast(target, safe=True)
     cast = array.cast(target, safe=True)
     if pa.types.is_floating(array.type):
-        _check_way_back(array, cast)
+        given = pc.drop_null(array).to_numpy()
+        if not np.array_equal(_nearest(pc.drop_null(cast)).astype(given.dtype), given):
+            raise CastError("part of it would be lost")
     return cast
+
+
+def _nearest(decimals: pa.Array) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """The DOUBLE nearest to each decimal, which Arrow's own cast may miss by a little.
+
+    A whole number below 2**53 divided by a power of ten up to 10**22 is rounded once, so rightly.
+    """
+    low, high = np.frombuffer(decimals.buffers()[1] or b"", "<i8").reshape(-1, 2).T
+    low, high = (half[decimals.offset : decimals.offset + len(decimals)] for half in (low, high))
+    is_small = (high == low >> 63) & (np.abs(low) < 2**53)
+    if decimals.type.scale <= 22 and is_small.all():
+        return np.asarray(low / 10.0**decimals.type.scale)
+    return np.array([float(value) for value in decimals.to_pylist()], np.float64)
 
 
 def _check_way_back(array: pa.Array, cast: pa.Array) -> None:

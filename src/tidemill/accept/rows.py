@@ -14,6 +14,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from numbers import Number
 from typing import Any
 from uuid import UUID
 
@@ -189,6 +190,12 @@ def _from_stream(rows: Any) -> pa.Table:
 
 
 def _from_pandas(frame: Any) -> pa.Table:
+    for name, kind in frame.dtypes.items():
+        if kind.kind == "O" and _mixes_times_and_numbers({type(value) for value in frame[name]}):
+            raise RowsRejectedError(
+                f'column "{name}" has both times and numbers; nothing was stored',
+                hint="give every column one type",
+            )
     try:
         return pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata(None)
     except (pa.ArrowException, TypeError, ValueError) as error:
@@ -271,15 +278,39 @@ def _kinds(values: list[Any], column: Column | None) -> list[pa.DataType | None]
     if column is None:
         return [None]
     target = column.type.arrow
+    kinds = {type(value) for value in values}
+    if _mixes_times_and_numbers(kinds):
+        return []  # Arrow would take numbers for microseconds
+    if pa.types.is_nested(target) and any(_has_number_for_time(v, target) for v in values):
+        return []
     if pa.types.is_map(target):
         return [target]
-    if pa.types.is_temporal(target):
-        kinds = {type(value) for value in values}
-        if dt.date in kinds and len(kinds - {dt.date, type(None)}):
-            return []  # Arrow would take datetimes for dates
+    if pa.types.is_temporal(target) and dt.date in kinds and len(kinds - {dt.date, type(None)}):
+        return []  # Arrow would take datetimes for dates
     return [None, target] if pa.types.is_nested(target) else [None]
 
 
+def _mixes_times_and_numbers(kinds: set[type]) -> bool:
+    return any(issubclass(k, _TIMES) for k in kinds) and any(issubclass(k, Number) for k in kinds)
+
+
+def _has_number_for_time(value: Any, kind: pa.DataType) -> bool:
+    """Whether a number stands somewhere within a value where a time should."""
+    if pa.types.is_temporal(kind):
+        return isinstance(value, Number)
+    if pa.types.is_struct(kind):
+        pairs = [(value.get(f.name), f.type) for f in kind] if isinstance(value, Mapping) else []
+    elif pa.types.is_map(kind):
+        items = value if isinstance(value, list | tuple) else []
+        pairs = [pair for k, v in items for pair in ((k, kind.key_type), (v, kind.item_type))]
+    elif pa.types.is_nested(kind) and isinstance(value, list | tuple):
+        pairs = [(item, kind.value_type) for item in value]
+    else:
+        return False
+    return any(_has_number_for_time(item, inner) for item, inner in pairs)
+
+
+_TIMES = (dt.date, dt.time, dt.timedelta, np.datetime64)
 _TEXTABLE = (str, int, float, Decimal, dt.date, dt.time, dt.timedelta, UUID, list, tuple, Mapping)
 _MISSING = ("NAType", "NaTType")  # pandas's own NULLs
 

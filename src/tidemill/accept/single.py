@@ -10,6 +10,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Mapping
 from decimal import Decimal
+from math import isfinite
 from typing import Any
 
 import pyarrow as pa
@@ -120,8 +121,8 @@ def _integer(low: int, high: int) -> _Convert:
 def _double(value: Any) -> Any:
     if type(value) is float:
         return value
-    if type(value) is Decimal and value.is_finite():
-        return float(value)
+    if type(value) is Decimal and value.is_finite() and isfinite(number := float(value)):
+        return number
     raise _Unsure
 
 

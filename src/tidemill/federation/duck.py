@@ -3,13 +3,19 @@
 Arrow data is handed over by name: DuckDB looks an unknown table up among the variables of the
 Python frame that calls it, and that frame here holds nothing but the sources of the query. This
 costs a third of registering a view and leaves nothing behind.
+
+After a fatal error DuckDB refuses everything until its instance is made anew. The statement that
+met it fails; the next one waits until the others have left, closes the old instance, which frees
+the reference file, and connects again. What was committed is in that file and its log.
 """
 
 from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Mapping
+import weakref
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +23,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidemill.accept.cast import FATAL
 from tidemill.errors import (
     DiskFullError,
     DuplicateKeyError,
@@ -40,31 +47,71 @@ class Duck:
     """The instance. Cursors are one per thread: DuckDB runs one query at a time on each."""
 
     def __init__(self, reference_path: Path, threads: int, memory_bytes: int) -> None:
-        self._connection = duckdb.connect(":memory:")
-        self._local = threading.local()
-        settings = {"TimeZone": "'UTC'", "memory_limit": f"'{memory_bytes}B'"}
+        self._settings = {"TimeZone": "'UTC'", "memory_limit": f"'{memory_bytes}B'"}
         if threads:
-            settings["threads"] = str(threads)
+            self._settings["threads"] = str(threads)
+        self._reference_path = reference_path
+        self._gate = threading.Condition()
+        self._users = 0
+        self._is_broken = False
+        self._connect()
+
+    def _connect(self) -> None:
+        self._local = threading.local()
+        self._cursors: weakref.WeakSet[duckdb.DuckDBPyConnection] = weakref.WeakSet()
+        self._connection = duckdb.connect(":memory:")
         try:
-            for name, value in settings.items():
-                self._connection.execute(f"SET {name} = {value}")
-            self._connection.execute(f"ATTACH {literal(str(reference_path))} AS {REFERENCE}")
+            for name, value in self._settings.items():
+                self._connection.execute(f"SET GLOBAL {name} = {value}")  # for cursors too
+            path = literal(str(self._reference_path))
+            self._connection.execute(f"ATTACH {path} AS {REFERENCE}")
         except duckdb.Error as error:
             self._connection.close()
             raise translated(error) from error
 
+    @contextmanager
+    def _in_use(self) -> Iterator[None]:
+        """Keep the instance for a statement; make it anew first, if an earlier one broke it."""
+        with self._gate:
+            self._gate.wait_for(lambda: not self._is_broken or not self._users)
+            if self._is_broken:
+                self._disconnect()
+                self._connect()
+                self._is_broken = False
+            self._users += 1
+        try:
+            yield
+        except FATAL as error:
+            self._is_broken = True
+            raise QueryError(
+                "DuckDB failed within the statement and was started again",
+                detail=_lower(str(error).partition("\n")[0]),
+                hint="what was committed is kept; if the statement fails again, write it otherwise",
+            ) from error
+        except duckdb.Error as error:
+            raise translated(error) from error
+        finally:
+            with self._gate:
+                self._users -= 1
+                self._gate.notify_all()
+
     def cursor(self) -> duckdb.DuckDBPyConnection:
         cursor = getattr(self._local, "cursor", None)
         if cursor is None:
-            cursor = self._local.cursor = self._connection.cursor()
+            cursor = self._local.cursor = self._new_cursor()
         return cursor
 
     def exact_cursor(self) -> duckdb.DuckDBPyConnection:
         """A cursor whose Arrow tables DuckDB reads again with the very types it gave them."""
         cursor = getattr(self._local, "exact_cursor", None)
         if cursor is None:
-            cursor = self._local.exact_cursor = self._connection.cursor()
+            cursor = self._local.exact_cursor = self._new_cursor()
             cursor.execute("SET SESSION arrow_lossless_conversion = true")
+        return cursor
+
+    def _new_cursor(self) -> duckdb.DuckDBPyConnection:
+        cursor = self._connection.cursor()
+        self._cursors.add(cursor)
         return cursor
 
     def query(
@@ -80,34 +127,37 @@ class Duck:
         Users get types that every library knows (UUID as text); ``exact`` is for ourselves."""
         space: dict[str, Any] = {
             **sources,
-            "tm_cursor": self.exact_cursor() if exact else self.cursor(),
             "tm_query": sql,
             "tm_params": dict(params) if params else None,
         }
         try:
-            exec(_RUN, space)
-            relation = space["tm_out"]
-            if relation is None:
-                return pa.table({}), []
-            types = [str(kind) for kind in relation.types]
-            table = relation.to_arrow_table()
+            with self._in_use():
+                space["tm_cursor"] = self.exact_cursor() if exact else self.cursor()
+                exec(_RUN, space)
+                relation = space["tm_out"]
+                if relation is None:
+                    return pa.table({}), []
+                types = [str(kind) for kind in relation.types]
+                table = relation.to_arrow_table()
             if not exact and _HUGE.intersection(types):
                 table = _with_whole_numbers(table, types)
             return table, types
-        except duckdb.Error as error:
-            raise translated(error) from error
         except (pa.ArrowException, OverflowError, RuntimeError) as error:
             raise QueryError("the query failed", detail=str(error)) from error
 
     def execute(self, sql: str, params: Mapping[str, object] | None = None) -> list[Any]:
         """Run a statement for its effect."""
-        try:
+        with self._in_use():
             return self.cursor().execute(sql, dict(params) if params else None).fetchall()
-        except duckdb.Error as error:
-            raise translated(error) from error
 
     def close(self) -> None:
-        self._connection.close()
+        with self._gate:
+            self._disconnect()
+
+    def _disconnect(self) -> None:
+        """Close all there is: one open cursor would keep the instance, and it the file."""
+        for cursor in (*self._cursors, self._connection):
+            cursor.close()
 
 
 def _with_whole_numbers(table: pa.Table, types: list[str]) -> pa.Table:

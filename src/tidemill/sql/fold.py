@@ -58,11 +58,11 @@ def constant(
     """The value of an expression that has one; ``now_us`` is what now() means."""
     try:
         value = _fold(node, params, now_us)
+        if isinstance(value, Span):
+            return timedelta(microseconds=value.us) if value.months == 0 else NOT_CONSTANT
+        return value
     except (ArithmeticError, ValueError, TypeError):
         return NOT_CONSTANT
-    if isinstance(value, Span):
-        return timedelta(microseconds=value.us) if value.months == 0 else NOT_CONSTANT
-    return value
 
 
 def fixed_us(node: exp.Expression, params: Params = None) -> int | None:

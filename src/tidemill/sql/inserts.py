@@ -12,6 +12,7 @@ import re
 from datetime import UTC, date, time
 from decimal import Decimal
 from enum import Enum
+from math import isinf
 from typing import Final
 
 from sqlglot import exp
@@ -126,6 +127,8 @@ def _read_rows(text: str, at: int) -> tuple[Rows, int, bool] | None:
                 elif decimal is not None:
                     row.append(Decimal(decimal))
                 elif number is not None:
+                    if isinf(float(number)):
+                        return None
                     row.append(float(number))
                 else:
                     places += place is not None
@@ -137,7 +140,7 @@ def _read_rows(text: str, at: int) -> tuple[Rows, int, bool] | None:
                 break
         rows.append(tuple(row))
         opening = _NEXT_ROW.match(text, at)
-    return tuple(rows), at, has_params
+    return (tuple(rows), at, has_params) if rows else None
 
 
 def _typed(kind: str, text: str) -> object | None:
@@ -222,6 +225,7 @@ def _read_body(
             template = found[0]
         else:
             _refuse_default(cursor, start, end)
+            _refuse_infinite(cursor, start, end)
     query = parse_body(cursor, start, end)
     if not isinstance(query, (exp.Query, exp.Values)):
         cursor.fail_expected(["VALUES", "SELECT"])
@@ -253,6 +257,17 @@ def _tail(cursor: Cursor, start: int) -> str:
     if not rest.done and rest.word() not in ("ON", "RETURNING"):
         rest.expect_end()
     return rest.slice(start, len(rest.tokens))
+
+
+def _refuse_infinite(cursor: Cursor, start: int, end: int) -> None:
+    """A number that no DOUBLE holds; DuckDB would take it for infinity."""
+    for token in cursor.tokens[start:end]:
+        if token.token_type == TokenType.NUMBER and isinf(float(token.text)):
+            raise SqlSyntaxError(
+                f"number {token.text[:40]} is too large",
+                hint="write 'infinity' if you mean it",
+                position=cursor.position(token),
+            )
 
 
 def _refuse_default(cursor: Cursor, start: int, end: int) -> None:

@@ -40,7 +40,7 @@ def newest(query: str) -> int | None:
         ("SELECT v FROM t ORDER BY ts DESC, v LIMIT 3 OFFSET 4", 7),
         ("SELECT * FROM t WHERE ts <= TIMESTAMP '2024-01-01' ORDER BY ts DESC LIMIT 3", 3),
         (
-            "SELECT * FROM t WHERE ts > TIMESTAMP '2024-01-01' AND ts < now() ORDER BY ts DESC LIMIT 1",
+            "SELECT v FROM t WHERE ts > DATE '2024-01-01' AND ts < now() ORDER BY ts DESC LIMIT 1",
             1,
         ),
     ],
