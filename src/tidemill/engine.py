@@ -25,7 +25,7 @@ from tidemill.clock import Clock, WallClock
 from tidemill.config import DATABASE_SETTINGS, Settings
 from tidemill.copying import copy_from, copy_to
 from tidemill.definitions import Definitions
-from tidemill.errors import ClosedError, TidemillError, UnsupportedError
+from tidemill.errors import CatalogError, ClosedError, TidemillError, UnsupportedError
 from tidemill.federation.duck import Duck
 from tidemill.federation.explain import explain_lines
 from tidemill.federation.planner import Plan, make_plan
@@ -33,7 +33,7 @@ from tidemill.federation.references import References
 from tidemill.federation.runner import Runner
 from tidemill.federation.system import SystemTables
 from tidemill.hot.intake import AppendResult
-from tidemill.hot.log import Files, SystemFiles
+from tidemill.hot.log import Files, SystemFiles, sync_folder
 from tidemill.hot.recovery import Recovered
 from tidemill.hot.tier import HotTier
 from tidemill.result import Result, done, lines_result
@@ -89,6 +89,7 @@ class Database:
         url = sqlite_url(self.path / "catalog.sqlite") if url == "sqlite" else url
         self.catalog = Catalog.open(url, self._clock)
         self._closing.append(self.catalog.close)
+        _match_catalog(self.path, self.catalog)
         duck = Duck(self.path / "reference.duckdb", settings["threads"], settings["query_memory"])
         self._closing.append(duck.close)
         references = References(duck)
@@ -291,6 +292,25 @@ def _make_folder(path: Path) -> None:
         raise UnsupportedError(
             f'"{path}" cannot be a warehouse folder', detail=str(error)
         ) from error
+
+
+def _match_catalog(path: Path, catalog: Catalog) -> None:
+    """A folder belongs to one catalog: with another, its rows would look like left-overs."""
+    mark = path / "catalog.id"
+    try:
+        if not mark.exists():
+            partial = mark.with_name("catalog.id.partial")
+            partial.write_text(catalog.catalog_id)
+            partial.replace(mark)
+            sync_folder(path)
+        known = mark.read_text()
+    except OSError as error:
+        raise CatalogError(f'cannot read or write in "{path}"', detail=str(error)) from error
+    if known != catalog.catalog_id:
+        raise CatalogError(
+            f'warehouse "{path}" belongs to another catalog than {catalog.place}',
+            hint="open it with the setting catalog that it was made with",
+        )
 
 
 @lru_cache(maxsize=512)
