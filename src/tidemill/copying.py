@@ -74,7 +74,7 @@ def copy_to(duck: Duck, statement: st.CopyTo, filled: Filled) -> Result:
     partial = path.with_name(path.name + ".partial")
     query = filled.plan.sql
     if statement.format == "parquet":
-        query = _with_whole_numbers(duck, filled)
+        query = _for_parquet(duck, filled)
     sql = f"COPY ({query}) TO {literal(str(partial))} ({', '.join(options)})"
     try:
         answer, _ = duck.query(sql, filled.values, filled.sources)
@@ -84,12 +84,14 @@ def copy_to(duck: Duck, statement: st.CopyTo, filled: Filled) -> Result:
     return done(f"COPY {changed_rows(answer, 0)}")
 
 
-def _with_whole_numbers(duck: Duck, filled: Filled) -> str:
-    """The query with its HUGEINTs as decimals and its UHUGEINTs as text: Parquet has neither, and
-    DuckDB would write them as DOUBLE. A HUGEINT of 39 digits is an error then."""
+def _for_parquet(duck: Duck, filled: Filled) -> str:
+    """The query, with what DuckDB would not write to Parquet whole as types that keep it.
+
+    It writes huge integers as DOUBLE, intervals without microseconds, and NULLs among arrays so
+    that others cannot read them. A HUGEINT of 39 digits is an error here."""
     head = f"SELECT * FROM ({filled.plan.sql}) LIMIT 0"
     answer, types = duck.query(head, filled.values, filled.sources)
-    casts = [_HUGE.sub(lambda match: match[1] or _IN_PARQUET[match[2]], kind) for kind in types]
+    casts = [_NOT_IN_PARQUET.sub(_in_parquet, kind) for kind in types]
     if casts == types:
         return filled.plan.sql
     columns = ", ".join(
@@ -100,8 +102,12 @@ def _with_whole_numbers(duck: Duck, filled: Filled) -> str:
     return f"SELECT {columns} FROM ({filled.plan.sql}) AS tm_rows({places})"
 
 
-_HUGE = re.compile(r'("(?:[^"]|"")*")|\b(U?HUGEINT)(?=[],)[]|$)')
-_IN_PARQUET = {"HUGEINT": "DECIMAL(38,0)", "UHUGEINT": "VARCHAR"}
+def _in_parquet(match: re.Match[str]) -> str:
+    return match[1] or (_IN_PARQUET[match[2]] if match[2] else "[]")
+
+
+_NOT_IN_PARQUET = re.compile(r'("(?:[^"]|"")*")|\b(U?HUGEINT|INTERVAL)(?=[],)[]|$)|\[\d+\]')
+_IN_PARQUET = {"HUGEINT": "DECIMAL(38,0)", "UHUGEINT": "VARCHAR", "INTERVAL": "VARCHAR"}
 _COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
 _OPTIONS = {
     "csv": (

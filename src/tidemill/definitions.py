@@ -179,7 +179,9 @@ class Definitions:
             if statement.if_not_exists:
                 return done("CREATE INDEX")
             raise DuplicateNameError(
-                f'index "{statement.name}" already exists', position=statement.position
+                f'index "{statement.name}" already exists',
+                hint="choose another name, use IF NOT EXISTS, or drop it first: DROP INDEX",
+                position=statement.position,
             )
         table = snapshot.get(statement.table, statement.position)
         if not table.is_streaming:

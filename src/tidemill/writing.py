@@ -14,6 +14,7 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
+from sqlglot import exp
 
 from tidemill.accept.cast import FATAL, Caster
 from tidemill.accept.defaults import Defaults
@@ -22,6 +23,7 @@ from tidemill.accept.single import RowReader
 from tidemill.catalog.model import Table
 from tidemill.catalog.store import Catalog
 from tidemill.errors import (
+    QueryError,
     RowsRejectedError,
     TidemillError,
     UnknownNameError,
@@ -191,17 +193,7 @@ class Writer:
             checked = self._check_rows(desk, rows, columns)
         else:
             assert statement.query is not None
-            query = st.Query(statement.query, text=statement.text, position=statement.position)
-            answer = self._query(query, params).table
-            if statement.by_name:
-                columns = answer.column_names
-            if answer.num_columns != len(columns):
-                raise RowsRejectedError(
-                    f"the query gives {answer.num_columns} columns, {len(columns)} are wanted",
-                    hint=f"the columns are {', '.join(columns)}",
-                    position=statement.position,
-                )
-            checked = desk.acceptor.accept(answer.rename_columns(columns))
+            checked = self._check_query(desk, statement, statement.query, columns, params)
         if desk.table.is_streaming:
             stored = self.store(desk, checked)
             return done(f"INSERT {stored.stored}")
@@ -233,6 +225,40 @@ class Writer:
         if not any(kept):
             return desk.acceptor.accept(self._all_default(desk, len(kept)))
         return desk.acceptor.accept(read(kept, desk.table, desk.acceptor.defaults))
+
+    def _check_query(
+        self,
+        desk: Desk,
+        statement: st.Insert,
+        body: exp.Expression,
+        columns: Sequence[str],
+        params: Params,
+        first_row: int = 1,
+    ) -> Checked:
+        query = st.Query(body, text=statement.text, position=statement.position)
+        try:
+            answer = self._query(query, params).table
+        except QueryError:
+            rows = body.expressions if isinstance(body, exp.Values) and not params else []
+            if len(rows) < 2:
+                raise
+            # VALUES get one type a column, which a text and a time do not have: row by row, then.
+            bodies = [exp.Values(expressions=[row.copy()]) for row in rows]
+            parts = [
+                self._check_query(desk, statement, body, columns, params, number)
+                for number, body in enumerate(bodies, 1)
+            ]
+            batches = tuple(batch for part in parts for batch in part.batches)
+            return Checked(batches, tuple(bad for part in parts for bad in part.rejects))
+        if statement.by_name:
+            columns = answer.column_names
+        if answer.num_columns != len(columns):
+            raise RowsRejectedError(
+                f"the query gives {answer.num_columns} columns, {len(columns)} are wanted",
+                hint=f"the columns are {', '.join(columns)}",
+                position=statement.position,
+            )
+        return desk.acceptor.accept(answer.rename_columns(columns), first_row)
 
     def _all_default(self, desk: Desk, count: int) -> pa.Table:
         first = desk.table.columns[0]

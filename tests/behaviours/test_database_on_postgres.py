@@ -32,7 +32,7 @@ def test_a_second_folder_with_the_same_catalog_is_refused(
     url = postgres.new_url()
     with (
         tidemill.open(tmp_path / "a", catalog=url),
-        pytest.raises(CatalogError, match="owned|in use|process"),
+        pytest.raises(CatalogError, match=r"owned|in use|process"),
     ):
         tidemill.open(tmp_path / "b", catalog=url)
 

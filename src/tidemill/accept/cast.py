@@ -116,6 +116,8 @@ class Caster:
         target = column.type.arrow
         if _is_text(target):
             return array.cast(target)
+        if pa.types.is_binary(target):
+            return self._cast_by_duckdb(array, column)  # '\\xFF' is one byte
         if not any(test(target) for test in _BY_DUCKDB_FROM_TEXT):
             cast = pc.utf8_trim_whitespace(array).cast(target, safe=True)
             if pa.types.is_floating(target):

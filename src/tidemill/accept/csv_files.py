@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import codecs
+import collections
 import csv
+import io
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,13 +15,21 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.csv
 
-from tidemill.accept.found import BLOCK_BYTES, Found, bytes_read, open_stream
+from tidemill.accept.found import (
+    BLOCK_BYTES,
+    Found,
+    after_rows,
+    bytes_read,
+    has_infinity,
+    open_stream,
+)
 from tidemill.catalog.model import Table
 from tidemill.errors import FileFormatError, SettingError, UnknownNameError, did_you_mean
 from tidemill.rendering import row_as_json
 
 OPTIONS = ("header", "delimiter", "delim", "sep", "quote", "escape", "null", "nullstr", "skip")
 HEAD_BYTES = 1 << 16
+_OPEN_QUOTE = "a quote is opened and not closed before the end of the file"
 _DELIMITERS = (",", ";", "\t", "|")
 
 
@@ -66,12 +77,25 @@ def read_csv(
                 false_values=["false", "FALSE", "False", "f", "0"],
             ),
         )
+        seen, last = 0, pa.table({})
         for batch in reader:
-            # Arrow reads ahead: what comes while the caller has this batch goes with the next.
-            so_far, rejects = rejects, []
-            yield Found(pa.Table.from_batches([batch]), so_far, bytes_read(stream))
-        if rejects:
-            yield Found(pa.table({}), rejects)
+            if last.num_rows:
+                # Arrow reads ahead: what comes while the caller has this batch goes with the next.
+                so_far, rejects = rejects, []
+                yield Found(last, so_far, bytes_read(stream))
+                seen += last.num_rows
+            last = pa.Table.from_batches([batch])
+            if has_infinity(last):
+                again = read_csv(path, table, columns, options, as_text=True)
+                yield from after_rows(again, seen)
+                return
+        if last.num_rows and _ends_in_quotes(path, last, shape):
+            if not as_text:
+                raise pa.ArrowInvalid(_OPEN_QUOTE)
+            last, row = last[:-1], last[-1:]
+            rejects.append((row_as_json(row.to_pylist()[0]), _OPEN_QUOTE))
+        if last.num_rows or rejects:
+            yield Found(last if last.num_rows else pa.table({}), rejects, bytes_read(stream))
 
 
 @dataclass(frozen=True)
@@ -128,6 +152,39 @@ def _csv_shape(
     if len(lines) == 1 and is_whole:
         return None  # a header alone
     return _CsvShape(names, skip + 1, delimiter, quote or False, escape or False)
+
+
+def _ends_in_quotes(path: Path, last: pa.Table, shape: _CsvShape) -> bool:
+    """Whether a quote is open at the end, which Arrow lets pass with all it swallowed.
+
+    The last value then ends as the file does, so most files need no second look."""
+    if not shape.quote:
+        return False
+    with open_stream(path) as stream:
+        if stream.seekable():
+            stream.seek(stream.size() - 1)
+            value = last.column(last.num_columns - 1)[-1].as_py()
+            if stream.read(1) in b"\r\n" and not str(value).endswith(("\r", "\n")):
+                return False
+    with open_stream(path) as stream:
+        blocks = iter(lambda: stream.read(BLOCK_BYTES), b"")
+        quotes = sum(block.count(str(shape.quote).encode()) for block in blocks)
+    if quotes % 2 == 0 and not shape.escape:
+        return False
+    with open_stream(path) as stream:
+        lines = io.TextIOWrapper(stream, encoding="utf-8", errors="replace", newline="")
+        reader = csv.reader(
+            itertools.islice(lines, shape.skip, None),
+            delimiter=shape.delimiter,
+            quotechar=str(shape.quote),
+            escapechar=str(shape.escape) if shape.escape else None,
+            strict=True,
+        )
+        try:
+            collections.deque(reader, maxlen=0)
+        except csv.Error as error:
+            return "end of data" in str(error) or "field limit" in str(error)
+    return False
 
 
 def _guess_delimiter(line: str, table: Table) -> str:

@@ -8,6 +8,7 @@ set aside with its reason.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -88,6 +89,21 @@ def _read_parquet(path: Path, columns: Sequence[str] | None) -> Iterator[Found]:
                 )
         total = max(file.metadata.num_rows, 1)
         size, seen = path.stat().st_size, 0
+        leaves = [file.schema.column(at) for at in range(len(file.schema))]
+        intervals = {leaf.path for leaf in leaves if leaf.converted_type == "INTERVAL"}
         for batch in file.iter_batches(BATCH_ROWS, columns=list(columns) if columns else None):
             seen += batch.num_rows
-            yield Found(pa.Table.from_batches([batch]), [], size * seen // total)
+            given = pa.Table.from_batches([batch])
+            for name in intervals.intersection(given.column_names):
+                at = given.schema.get_field_index(name)
+                given = given.set_column(at, name, _intervals(given.column(at)))
+            yield Found(given, [], size * seen // total)
+
+
+def _intervals(column: pa.ChunkedArray) -> pa.Array:
+    """Parquet's intervals, which Arrow leaves as bytes: months, days and milliseconds."""
+    values = [
+        None if value is None else struct.unpack("<III", value) for value in column.to_pylist()
+    ]
+    nanos = [None if value is None else (*value[:2], value[2] * 1_000_000) for value in values]
+    return pa.array(nanos, pa.month_day_nano_interval())

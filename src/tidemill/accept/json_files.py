@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterator
+from math import isinf
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,10 @@ from tidemill.accept.found import (
     BATCH_ROWS,
     BLOCK_BYTES,
     Found,
+    after_rows,
     bytes_read,
     first_line,
+    has_infinity,
     open_stream,
 )
 from tidemill.accept.rows import from_dicts
@@ -41,8 +44,13 @@ def read_json(path: Path, table: Table) -> Iterator[Found]:
                 explicit_schema=pa.schema(fields), unexpected_field_behavior="infer"
             ),
         )
+        seen = 0
         for batch in reader:
             given = pa.Table.from_batches([batch])
+            if has_infinity(given):
+                yield from after_rows(read_json_lines(path, table, strict=True), seen)
+                return
+            seen += given.num_rows
             kept = [n for n in given.column_names if given.column(n).null_count < len(given)]
             yield Found(given.select(kept or given.column_names[:1]), [], bytes_read(stream))
 
@@ -101,7 +109,7 @@ def read_json_lines(path: Path, table: Table, strict: bool = False) -> Iterator[
             if not line.strip():
                 continue
             try:
-                row = json.loads(line)
+                row = json.loads(line, parse_float=_float)
                 if not isinstance(row, dict):
                     raise ValueError("it is no object")
                 rows.append(row)
@@ -120,6 +128,12 @@ def read_json_lines(path: Path, table: Table, strict: bool = False) -> Iterator[
             yield Found(from_dicts(rows, table), rejects)
 
 
+def _float(text: str) -> float | str:
+    """A number, or its text where a DOUBLE would make it infinite."""
+    number = float(text)
+    return text if isinf(number) else number
+
+
 def _read_json_array(path: Path) -> tuple[list[dict[str, Any]], list[tuple[str, str]]]:
     with open_stream(path) as stream:
         text = stream.read(_ARRAY_BYTES_MAX + 1)
@@ -129,7 +143,7 @@ def _read_json_array(path: Path) -> tuple[list[dict[str, Any]], list[tuple[str, 
             hint="write one object a line (ndjson), which is read in pieces",
         )
     try:
-        items = json.loads(text)
+        items = json.loads(text, parse_float=_float)
     except (ValueError, RecursionError) as error:
         raise FileFormatError(f'"{path}" is not JSON', detail=first_line(error)) from error
     rows = [item for item in items if isinstance(item, dict)]

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Context, Decimal
 from enum import Enum
+from fractions import Fraction
 from typing import Final
 from uuid import UUID
 
@@ -37,6 +38,7 @@ _TIMESTAMP = re.compile(
     r"(Z|[+-]\d{2}(?::?\d{2})?)?)?\s*"
 )
 _INTEGER = re.compile(r"\s*[+-]?\d+\s*")
+_FRACTION = re.compile(r"[+-]?\d{1,18}\.\d{1,18}")
 _EXACT = Context(prec=76)
 _DOUBLE_EXACT_MAX = 2**53
 _DECIMAL_DIGITS_MAX = 38
@@ -126,6 +128,10 @@ def _interval(node: exp.Expression, params: Params, now_us: int | None) -> objec
         return (parse_span(value) or NOT_CONSTANT) if isinstance(value, str) else NOT_CONSTANT
     if isinstance(value, str) and _INTEGER.fullmatch(value):
         value = int(value)
+    # Within the text DuckDB takes the fraction of any unit, before a unit that of seconds.
+    is_taken = node.args.get("fraction_in_string") or unit.upper() in ("SECOND", "SECONDS")
+    if isinstance(value, str) and is_taken and _FRACTION.fullmatch(value):
+        return unit_span(Fraction(value), unit) or NOT_CONSTANT
     if isinstance(value, int) and not isinstance(value, bool):
         return unit_span(value, unit) or NOT_CONSTANT
     return NOT_CONSTANT

@@ -53,6 +53,7 @@ _VALUE = re.compile(
     r")\s*+([,)])",  # 10 what follows
     re.IGNORECASE,
 )
+_FLOAT = re.compile(r"(?:\d+\.?\d*|\.\d+)[eE][+-]?\d+")
 _NEXT_ROW = re.compile(r"\s*+,\s*+\(")
 _OPENING = re.compile(r"\s*+\(")
 _END = re.compile(r"\s*+(?:;|\Z)")
@@ -216,6 +217,12 @@ def _read_body(
     tail = _tail(cursor, end)
     template: Rows | None = None
     if cursor.word() == "VALUES":
+        if end == start + 1:
+            raise SqlSyntaxError(
+                "VALUES without a row",
+                hint="write VALUES (…), or DEFAULT VALUES for a row of defaults",
+                position=cursor.position(cursor.peek()),
+            )
         stop = cursor.tokens[end - 1].end + 1
         found = _read_rows(cursor.text, cursor.tokens[start].end + 1)
         if found is not None and found[1] == stop:
@@ -262,9 +269,10 @@ def _tail(cursor: Cursor, start: int) -> str:
 def _refuse_infinite(cursor: Cursor, start: int, end: int) -> None:
     """A number that no DOUBLE holds; DuckDB would take it for infinity."""
     for token in cursor.tokens[start:end]:
-        if token.token_type == TokenType.NUMBER and isinf(float(token.text)):
+        number = _FLOAT.match(token.text) if token.token_type == TokenType.NUMBER else None
+        if number is not None and isinf(float(number[0])):
             raise SqlSyntaxError(
-                f"number {token.text[:40]} is too large",
+                f"number {number[0][:40]} is too large",
                 hint="write 'infinity' if you mean it",
                 position=cursor.position(token),
             )

@@ -10,6 +10,7 @@ import re
 from calendar import monthrange
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from fractions import Fraction
 
 from sqlglot import exp
 
@@ -40,7 +41,7 @@ _SHORT = {
     "Y": "YEAR",
     "YR": "YEAR",
 }
-_PIECE = re.compile(r"\s*([+-]?\d+)\s*([A-Za-z]+)\s*")
+_PIECE = re.compile(r"\s*([+-]?\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*")
 _CLOCK = re.compile(r"\s*([+-]?)(\d+):(\d{1,2})(?::(\d{1,2})(?:\.(\d{1,6}))?)?\s*")
 _FUNCTIONS = {f"TO_{unit}S": unit for unit in ("MICROSECOND", "MILLISECOND", "SECOND", "MINUTE")}
 _FUNCTIONS |= {f"TO_{unit}S": unit for unit in ("HOUR", "DAY", "WEEK", "MONTH", "YEAR")}
@@ -72,20 +73,22 @@ class Span:
         return moment + timedelta(microseconds=self.us)
 
 
-def unit_span(count: int, unit: str) -> Span | None:
-    """``count`` times a unit by any of its names, or None for an unknown one."""
+def unit_span(count: int | Fraction, unit: str) -> Span | None:
+    """``count`` times a unit by any of its names; None for an unknown one, and for fractions that
+    are no whole microseconds or months, which DuckDB rounds in its own way."""
     name = unit.upper()
     for candidate in (name, name[:-1] if name.endswith("S") else name):
         full = _SHORT.get(candidate, candidate)
         if full in _US:
-            return Span(0, count * _US[full])
+            us = count * _US[full]
+            return Span(0, int(us)) if us.denominator == 1 else None
         if full in _MONTHS:
-            return Span(count * _MONTHS[full], 0)
+            return Span(int(count) * _MONTHS[full], 0) if count.denominator == 1 else None
     return None
 
 
 def parse_span(text: str) -> Span | None:
-    """``'1 hour 30 minutes'``, ``'5m'``, ``'01:30:00'``; None for what we do not read.
+    """``'1 hour 30 minutes'``, ``'1.5 s'``, ``'01:30:00'``; None for what we do not read.
 
     >>> parse_span("1 hour 30 minutes")
     Span(months=0, us=5400000000)
@@ -97,7 +100,9 @@ def parse_span(text: str) -> Span | None:
             seconds = int(clock[2]) * 3_600 + int(clock[3]) * 60 + int(clock[4] or 0)
             total += Span(0, sign * (seconds * 1_000_000 + int((clock[5] or "").ljust(6, "0"))))
             at = clock.end()
-        elif (piece := _PIECE.match(text, at)) and (span := unit_span(int(piece[1]), piece[2])):
+        elif (piece := _PIECE.match(text, at)) and (
+            span := unit_span(Fraction(piece[1]), piece[2])
+        ):
             total += span
             at = piece.end()
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -95,3 +96,16 @@ def test_a_broken_cast_connection_is_replaced(tmp_path: Path) -> None:
             db.append("s", [{"ts": "2024-01-01"}])
         db.append("s", [{"ts": "2024-01-01"}])
         assert db.sql("SELECT count(*), sum(d) FROM s").fetchone() == (4, 16)
+
+
+def test_others_finish_before_the_instance_is_made_anew(duck: Duck) -> None:
+    answers: list[int] = []
+    with duck._in_use():  # a statement of another thread, still running
+        break_once(duck, exact=False)
+        later = threading.Thread(target=lambda: answers.append(len(duck.execute("SELECT 1"))))
+        before = duck._connection
+        later.start()
+        assert duck._connection is before
+    later.join(timeout=30)
+    assert answers == [1]
+    assert duck._connection is not before
