@@ -41,7 +41,10 @@ def copy_from(writer: Writer, statement: st.CopyFrom) -> Result:
         # Read again as text: some spellings need it, and bad lines are then known one by one.
         checked = _read(desk, *arguments, as_text=True)
         check_rejects(checked.rejects, desk.table)
-    return done(f"COPY {writer.store(desk, checked).stored}")
+    stored = writer.store(desk, checked)
+    aside = {"late": stored.late, "rejected": stored.rejected}
+    told = ", ".join(f"{count} {word}" for word, count in aside.items() if count)
+    return done(f"COPY {stored.stored}" + (f" ({told})" if told else ""))
 
 
 def _read(desk: Desk, *arguments: Any, as_text: bool) -> Checked:

@@ -155,16 +155,22 @@ class Database:
         finally:
             self._leave()
 
+    def cancel(self, thread: int | None = None) -> None:
+        """Break off the statement that a thread (by its identifier) is running, or all of them."""
+        self._duck.interrupt(thread)
+
     def close(self) -> None:
         """Give the warehouse back. What was acknowledged is on disk; closing twice is no error.
 
-        Calls in progress in other threads are waited for, at most ``CLOSE_WAIT_S``; calls that come
-        later get a ClosedError."""
+        Calls in progress in other threads are waited for, at most ``CLOSE_WAIT_S``, then
+        broken off; calls that come later get a ClosedError."""
         with self._close_lock:
             self._is_closed = True
             with self._gate:
                 own = threading.get_ident()
-                self._gate.wait_for(lambda: self._calls.keys() <= {own}, CLOSE_WAIT_S)
+                if not self._gate.wait_for(lambda: self._calls.keys() <= {own}, CLOSE_WAIT_S):
+                    self.cancel()
+                    self._gate.wait_for(lambda: self._calls.keys() <= {own}, CLOSE_WAIT_S)
             while self._closing:
                 try:
                     self._closing.pop()()

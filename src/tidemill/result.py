@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -58,6 +59,9 @@ class Result:
     def fetchone(self) -> tuple[Any, ...] | None:
         rows = self.table.slice(0, 1)
         return Result(rows, self.types, self.message).fetchall()[0] if rows.num_rows else None
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        return iter(self.fetchall())
 
     def __repr__(self) -> str:
         return f"<{self.message}: {self.rowcount} rows, columns {', '.join(self.columns)}>"

@@ -18,7 +18,7 @@ from sqlglot import exp
 
 from tidemill.accept.cast import FATAL, Caster
 from tidemill.accept.defaults import Defaults
-from tidemill.accept.rows import Acceptor, Checked, read
+from tidemill.accept.rows import Acceptor, Checked, divert_hint, read
 from tidemill.accept.single import RowReader
 from tidemill.catalog.model import Table
 from tidemill.catalog.store import Catalog
@@ -298,7 +298,8 @@ class Writer:
         if table.is_streaming:
             raise UnsupportedError(
                 f'{statement.kind.upper()} of streaming table "{table.name}" is not supported yet',
-                hint="rows leave by retention; set on_conflict = 'replace' to correct rows by key",
+                hint="rows leave by retention, CREATE OR REPLACE empties a table, and with a "
+                "PRIMARY KEY on_conflict = 'replace' corrects single rows",
                 position=statement.position,
             )
         plan = make_plan(statement.body, snapshot, params)
@@ -326,7 +327,7 @@ def check_rejects(rejects: Sequence[tuple[str, str]], table: Table) -> None:
         raise RowsRejectedError(
             f'{len(rejects)} rows do not fit table "{table.name}"; nothing was stored',
             detail=f"for example: {rejects[0][1]}",
-            hint="correct them, or ALTER TABLE … SET (rejected = 'divert') to set such rows aside",
+            hint=divert_hint(table),
         )
 
 

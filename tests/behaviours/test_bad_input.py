@@ -825,11 +825,11 @@ def test_a_diverting_table_counts_every_bad_line(tmp_path: Path) -> None:
         db.sql("CREATE STREAMING TABLE t (ts TIMESTAMP, a INT) WITH (rejected = 'divert')")
         path = tmp_path / "x.csv"
         path.write_text("ts,a\n2024-01-01,1\n2024-01-01\nnever,1\n2024-01-01,x\n2024-01-01,2\n")
-        assert db.sql(f"COPY t FROM '{path}'").message == "COPY 2"
+        assert db.sql(f"COPY t FROM '{path}'").message == "COPY 2 (3 rejected)"
         lines = tmp_path / "x.ndjson"
         good = json.dumps({"ts": "2024-01-01", "a": 3})
         lines.write_text(f"{good}\nnonsense\n5\n" + json.dumps({"ts": "never"}) + f"\n{good}\n")
-        assert db.sql(f"COPY t FROM '{lines}'").message == "COPY 2"
+        assert db.sql(f"COPY t FROM '{lines}'").message == "COPY 2 (3 rejected)"
         counted = db.sql("SELECT rows_in, stored, rejected FROM tidemill.ingest").fetchone()
         assert counted == (10, 4, 6)
         assert db.sql("SELECT count(*) FROM t$rejected").fetchone() == (6,)

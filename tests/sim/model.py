@@ -119,11 +119,11 @@ class Table:
         kept, late, late_stored = self._sort_late(good, self.watermark(now), rejects)
         kept, replaced, ignored = self._sort_repeated(kept, rejects)
         self._believe(kept, now)
-        for seq in replaced:
-            del self.rows[seq], self.ever[seq]
         for row in kept:
             self.rows[self.next_seq] = self.ever[self.next_seq] = row
             self.next_seq += 1
+        for seq in replaced:
+            del self.rows[seq], self.ever[seq]
         late_entries = Counter((*row.values, now) for row in late)
         rejected_entries = Counter((kind, k, now) for kind, k in rejects)
         self.late += late_entries
@@ -171,9 +171,12 @@ class Table:
             return rows, [], 0
         known = {row.key: seq for seq, row in self.rows.items()}
         if self.settings["on_conflict"] == "replace":
-            last = {row.key: at for at, row in enumerate(rows)}
-            kept = [row for at, row in enumerate(rows) if last[row.key] == at]
-            return kept, [known[key] for key in last if key in known], len(rows) - len(kept)
+            replaced = []
+            for seq, row in enumerate(rows, self.next_seq):
+                if row.key in known:
+                    replaced.append(known[row.key])
+                known[row.key] = seq
+            return rows, replaced, 0
         kept, repeated, seen = [], [], set(known)
         for row in rows:
             (repeated if row.key in seen else kept).append(row)

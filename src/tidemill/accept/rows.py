@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -124,8 +125,15 @@ class Acceptor:
             f'{len(failures)} of {part.num_rows} rows do not fit table "{self.table.name}"; '
             "nothing was stored",
             detail=examples + more,
-            hint="correct them, or ALTER TABLE … SET (rejected = 'divert') to set such rows aside",
+            hint=divert_hint(self.table),
         )
+
+
+def divert_hint(table: Table) -> str:
+    """What to do about rows that do not fit."""
+    if not table.is_streaming:
+        return "correct them and try again"
+    return "correct them, or ALTER TABLE … SET (rejected = 'divert') to set such rows aside"
 
 
 def _rejects(part: pa.RecordBatch, failures: Mapping[int, str]) -> list[tuple[str, str]]:
@@ -265,6 +273,8 @@ def _array(values: list[Any], column: Column | None) -> pa.Array:
             return pa.array(values, kind)
         except (pa.ArrowException, TypeError, ValueError, OverflowError):
             continue
+    if column is not None and pa.types.is_integer(column.type.arrow):
+        values = [_whole(value) for value in values]
     texts = [_text(value) for value in values]
     try:
         return pa.array(texts, pa.string())
@@ -313,6 +323,12 @@ def _has_number_for_time(value: Any, kind: pa.DataType) -> bool:
 _TIMES = (dt.date, dt.time, dt.timedelta, np.datetime64)
 _TEXTABLE = (str, int, float, Decimal, dt.date, dt.time, dt.timedelta, UUID, list, tuple, Mapping)
 _MISSING = ("NAType", "NaTType")  # pandas's own NULLs
+
+
+def _whole(value: Any) -> Any:
+    """7.0 as 7, so that it fits a column of integers as it would without a text beside it."""
+    is_fraction = isinstance(value, float | Decimal)
+    return int(value) if is_fraction and math.isfinite(value) and value == int(value) else value
 
 
 def _text(value: Any) -> str | None:

@@ -63,8 +63,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     console = Console(highlight=False)
     with open_session(options.warehouse, serve=True) as session:
-        if session.notice:
-            print(session.notice, file=sys.stderr)
+        if session.alert:
+            print(session.alert, file=sys.stderr)
         if options.create:
             create_table(session.database, options.table, options.files[0], options.format)
         return load_files(session, options, console)
@@ -122,7 +122,7 @@ def create_table(database: Database, name: str, path: Path, given: str | None) -
     at = quote(time_column)
     database.sql(
         f"CREATE STREAMING TABLE {quote(name)} "
-        f"({told}, WATERMARK FOR {at} AS {at} - INTERVAL '5' SECOND)"
+        f"({told}, WATERMARK FOR {at} AS {at} - INTERVAL '5' SECOND) WITH (clock = 'event')"
     )
 
 

@@ -48,15 +48,22 @@ class Session:
             return f"connected to process {self.owner.get('pid')}, which owns {self.path}"
         return _recovery_line(getattr(self.database, "recovered", []))
 
+    @property
+    def alert(self) -> str | None:
+        """The notice, if a script should see it too: another owner, a torn log, a slow start."""
+        recovered: list[Recovered] = getattr(self.database, "recovered", [])
+        is_worth_it = any(found.torn_bytes or found.elapsed_s >= 1 for found in recovered)
+        return self.notice if self.owner is not None or is_worth_it else None
+
 
 def _recovery_line(recovered: list[Recovered]) -> str | None:
     """What was read from the logs and how long it took; None for an empty start."""
     frames = sum(found.frames for found in recovered)
     torn = sum(found.torn_bytes for found in recovered)
+    elapsed_s = sum(found.elapsed_s for found in recovered)
     if not frames and not torn:
         return None
     rows = sum(found.rows for found in recovered)
-    elapsed_s = sum(found.elapsed_s for found in recovered)
     line = f"recovered {rows:,} rows from the log in {elapsed_s:.2f} s"
     return f"{line}; cut {torn:,} bytes of an unfinished append" if torn else line
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
+import tidemill
 from tidemill.cli.render import FORMATS, render
 from tidemill.cli.report import print_error
 from tidemill.cli.script import Piece, read_pieces
@@ -17,6 +19,7 @@ from tidemill.errors import SettingError, TidemillError, UnknownNameError, did_y
 
 ROWS_SHOWN = 200
 INCLUDE_DEPTH_MAX = 20
+CANCEL_EVERY_S = 0.2
 INDEXES_OF = "SELECT index_name, columns, method FROM tidemill.indexes WHERE lower(table_name) = ?"
 SETTINGS_OF = """\
 SELECT name, value FROM tidemill.settings WHERE lower(table_name) = ? AND is_given ORDER BY name"""
@@ -49,6 +52,7 @@ class Shell:
         self.terminal = out.isatty()
         self.color = wants_color(out)
         self._depth = 0
+        self._beside = ThreadPoolExecutor(1, thread_name_prefix="tidemill-statement")
 
     def run_lines(self, lines: Iterable[str], place: str | None = None) -> bool:
         """Runs a whole script; stops at the first error, tells it, and answers false."""
@@ -71,7 +75,21 @@ class Shell:
         if piece.is_command:
             self.run_command(piece.text)
         else:
-            self.show(self.session.database.sql(piece.text))
+            self.show(self._ask(piece.text))
+
+    def _ask(self, text: str) -> Any:
+        """Runs a statement so that Ctrl-C breaks it off: beside this thread, which can listen."""
+        database = self.session.database
+        if not isinstance(database, tidemill.Database):
+            return database.sql(text)  # the owner notices that we hang up
+        future = self._beside.submit(database.sql, text)
+        try:
+            return future.result()
+        except KeyboardInterrupt:
+            while not future.done():
+                database.cancel()
+                wait([future], timeout=CANCEL_EVERY_S)
+            raise
 
     def run_command(self, text: str) -> None:
         name, _, argument = text.partition(" ")

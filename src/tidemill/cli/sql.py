@@ -50,8 +50,8 @@ def run(options: argparse.Namespace) -> int:
     with open_session(options.warehouse, serve=interactive) as session:
         if interactive:
             return _prompt(session, options.format)
-        if session.notice:
-            print(session.notice, file=sys.stderr)
+        if session.alert:
+            print(session.alert, file=sys.stderr)
         shell = Shell(session, sys.stdout, style=options.format)
         try:
             return 0 if _run_sources(shell, options.sources) else 1

@@ -40,6 +40,7 @@ _HUGE = frozenset({"HUGEINT", "UHUGEINT"})
 _RUN = compile("tm_out = tm_cursor.sql(tm_query, params=tm_params)", "<query>", "exec")
 # A reference table's name in its file, which means nothing to users.
 _PHYSICAL = re.compile(r' on table "t\d+"|\bt\d+\.')
+_WINDOW_CALL = re.compile(r"Function with name (tumble|hop|session)\b", re.IGNORECASE)
 _CANDIDATES = re.compile(r"Candidate (?:bindings|functions|tables)?:?\s*(.*)", re.DOTALL)
 
 
@@ -54,7 +55,23 @@ class Duck:
         self._gate = threading.Condition()
         self._users = 0
         self._is_broken = False
+        self._running: dict[int, duckdb.DuckDBPyConnection] = {}
         self._connect()
+
+    def interrupt(self, thread: int | None = None) -> None:
+        """Break off the statement of one thread, or of all; they raise a QueryError."""
+        for ident, cursor in list(self._running.items()):
+            if thread is None or ident == thread:
+                cursor.interrupt()
+
+    @contextmanager
+    def _running_on(self, cursor: duckdb.DuckDBPyConnection) -> Iterator[None]:
+        ident = threading.get_ident()
+        self._running[ident] = cursor
+        try:
+            yield
+        finally:
+            self._running.pop(ident, None)
 
     def _connect(self) -> None:
         self._local = threading.local()
@@ -132,13 +149,15 @@ class Duck:
         }
         try:
             with self._in_use():
-                space["tm_cursor"] = self.exact_cursor() if exact else self.cursor()
-                exec(_RUN, space)
-                relation = space["tm_out"]
-                if relation is None:
-                    return pa.table({}), []
-                types = [str(kind) for kind in relation.types]
-                table = relation.to_arrow_table()
+                cursor = self.exact_cursor() if exact else self.cursor()
+                space["tm_cursor"] = cursor
+                with self._running_on(cursor):
+                    exec(_RUN, space)
+                    relation = space["tm_out"]
+                    if relation is None:
+                        return pa.table({}), []
+                    types = [str(kind) for kind in relation.types]
+                    table = relation.to_arrow_table()
             if not exact and _HUGE.intersection(types):
                 table = _with_whole_numbers(table, types)
             return table, types
@@ -188,8 +207,12 @@ def translated(error: duckdb.Error) -> TidemillError:
     head = head.strip().replace("tm_scan_", "scan ")
     hint = None
     found = _CANDIDATES.search(message)
-    if found:
-        hint = "did you mean one of: " + " ".join(found[1].split("LINE ")[0].split())
+    if found and "(" not in found[1].split("LINE ")[0]:  # a list of signatures is no hint
+        names = " ".join(found[1].split("LINE ")[0].split()).lstrip(": ")
+        hint = f"did you mean one of: {names}"
+    hint = _window_hint(head) or hint
+    if isinstance(error, duckdb.InterruptException):
+        return QueryError("the statement was cancelled")
     if isinstance(error, duckdb.ConstraintException):
         kind_of = DuplicateKeyError if "duplicate key" in head.lower() else RowsRejectedError
         return kind_of(_lower(_PHYSICAL.sub("", head)), hint="nothing was changed")
@@ -206,6 +229,14 @@ def translated(error: duckdb.Error) -> TidemillError:
     if "No space left" in text:
         return DiskFullError("no space left on the disk", detail=_lower(head))
     return QueryError(_lower(head), detail=_detail(tail), hint=hint)
+
+
+def _window_hint(head: str) -> str | None:
+    """Windows over streams are tables here, where other systems group by functions."""
+    found = _WINDOW_CALL.search(head)
+    if found is None:
+        return None
+    return f"windows stand in FROM: SELECT … FROM {found[1].upper()}(t, ts, INTERVAL '1' MINUTE)"
 
 
 def _detail(tail: str) -> str | None:

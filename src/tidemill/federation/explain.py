@@ -38,6 +38,8 @@ def _scan_lines(selected: Selected) -> list[str]:
     if found.index is not None:
         conditions = " and ".join(f"{c.column} {_ranges(c.ranges)}" for c in wanted.conditions)
         lines.append(f"  value index {found.index}: {conditions}")
+    if found.index is None and found.rows_read == found.rows and found.rows:
+        lines.append("  no index helps: every row is read")
     lines.append(
         f"  blocks: {found.blocks_read} of {found.blocks} read; "
         f"rows: {found.rows_read} of {found.rows} selected"

@@ -26,6 +26,7 @@ from tidemill.federation.duck import REFERENCE
 from tidemill.federation.lookup import Lookup, lookup_of
 from tidemill.federation.references import physical_name
 from tidemill.hot.side import LATE_SUFFIX, REJECTED_SUFFIX
+from tidemill.sql.hidden import hide_seq
 from tidemill.sql.latest import newest_wanted
 from tidemill.sql.names import find_cte, position_of, table_name_of
 from tidemill.sql.params import Params, check_params, placeholder_key, placeholders, value_of
@@ -95,7 +96,6 @@ def make_plan(query: exp.Expression, snapshot: Snapshot, params: Params = None) 
     window_names = {bound.name for bound in rewritten.bounds}
     keys, names = _name_params(tree, window_names)
     uses_now = _bind_now(tree)
-    with_seq = _mentions_seq(tree)
     requests = {id(request.node): request for request in find_scans(tree, snapshot.find)}
     tables = list(unbound_tables(tree))
     prefix = _free_prefix(tree, "tm_scan_")
@@ -109,6 +109,9 @@ def make_plan(query: exp.Expression, snapshot: Snapshot, params: Params = None) 
         request = requests.get(id(node))
         conjuncts = request.conjuncts if request else ()
         newest = newest_wanted(node, snapshot.find(name), conjuncts)
+        with_seq = request is not None and _uses_seq(request, tree)
+        if with_seq:
+            hide_seq(node)
         scan = _resolve(node, name, names_of[id(node)], snapshot, conjuncts, with_seq)
         if scan is not None:
             scans.append(replace(scan, newest=newest))
@@ -209,7 +212,10 @@ def _bind_now(tree: exp.Expression) -> bool:
     return found
 
 
-def _mentions_seq(tree: exp.Expression) -> bool:
+def _uses_seq(request: ScanRequest, tree: exp.Expression) -> bool:
+    """Whether the hidden column is asked of a scan; if stars hide that, whether it is at all."""
+    if request.columns is not None:
+        return SEQ in request.columns
     return any(column.name.lower() == SEQ for column in tree.find_all(exp.Column))
 
 

@@ -29,6 +29,9 @@ from tidemill.sql.windows import NowBounds
 
 TIME_US_MIN, TIME_US_MAX = to_us(datetime.min), to_us(datetime.max)
 
+LOCAL = "local (DuckDB over hot blocks)"
+LOOKUP = "lookup (few rows, tested without DuckDB)"
+
 
 @dataclass(frozen=True)
 class Selected:
@@ -52,7 +55,7 @@ class Filled:
 
     @property
     def route(self) -> str:
-        return "local (DuckDB over hot blocks)" if self.exact is None else "lookup (indices alone)"
+        return LOCAL if self.exact is None else LOOKUP
 
 
 class Runner:

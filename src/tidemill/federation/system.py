@@ -24,6 +24,7 @@ _FIELDS: dict[str, list[tuple[str, pa.DataType]]] = {
         ("columns", _INT),
         ("primary_key", pa.list_(_TEXT)),
         ("time_column", _TEXT),
+        ("watermark_delay", _LAG),
         ("created_at", _TIME),
     ],
     "columns": [
@@ -134,6 +135,7 @@ class SystemTables:
                 "columns": len(table.columns),
                 "primary_key": list(table.primary_key),
                 "time_column": table.time_column,
+                "watermark_delay": table.watermark_delay_us,
                 "created_at": table.created_at_us,
             }
         ]

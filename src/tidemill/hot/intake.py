@@ -27,7 +27,7 @@ class Counters:
     """rows_in = stored + late + rejected, always.
 
     The rest are parts of these: ``ignored`` of rejected (repeated keys that on_conflict = 'ignore'
-    or 'replace' dropped), ``late_stored`` and ``replaced`` of stored."""
+    dropped), ``late_stored`` and ``replaced`` of stored."""
 
     rows_in: int = 0
     stored: int = 0
@@ -117,6 +117,7 @@ class Sorter:
     progress: Progress
     primary: PrimaryKeys | None
     published: Published
+    next_seq: int
 
     def sort(self, accepted: Accepted) -> Sorted:
         """Set late rows and repeated keys apart; raise if the table refuses them."""
@@ -175,12 +176,12 @@ class Sorter:
         young = primary.young()
         blocks, gone = self.published.blocks_between(int(times.min()), int(times.max()))
         policy = self.table.settings["on_conflict"]
-        found = primary.check(batch, young, blocks, gone, policy)
+        found = primary.check(batch, young, blocks, gone, policy, self.next_seq)
         result.replaced += found.replaced
         if found.kept is None:
             return batch
         repeated = batch.take(pa.array(found.repeated))
-        if policy != "reject":
+        if policy == "ignore":
             result.ignored += len(found.repeated)
         elif self.table.settings["rejected"] == "divert":
             reason = f"the primary key ({', '.join(primary.columns)}) exists"

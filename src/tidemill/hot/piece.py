@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from tidemill.hot import keys
 
-MERGE_ROWS_MAX = 16_384
+MERGE_ROWS_MAX = 8_192
 
 
 @dataclass(frozen=True, eq=False)

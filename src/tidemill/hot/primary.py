@@ -64,14 +64,16 @@ class PrimaryKeys:
         blocks: list[Block],
         gone: set[int],
         policy: str,
+        first_seq: int,
     ) -> Conflicts:
         """Compare a batch with itself, the young rows and the blocks it may repeat.
 
-        ``gone`` are rows that were replaced but still stand in their blocks."""
+        ``gone`` are rows that were replaced but still stand in their blocks; ``first_seq`` is the
+        sequence number that the batch's first row will get."""
         own = self.keys_of(batch)
         known = self._known(batch, own, young, blocks, gone)
         if policy == "replace":
-            return self._replace(own, known)
+            return _replaced(own, known, first_seq)
         seen: set[Key] = set()
         repeated = []
         for row, key in enumerate(own):
@@ -92,15 +94,6 @@ class PrimaryKeys:
         """The rows up to a sequence number are in blocks now."""
         with self._lock:
             self._young = {key: seq for key, seq in self._young.items() if seq > last_seq}
-
-    def _replace(self, own: list[Key], known: dict[Key, int]) -> Conflicts:
-        last = {key: row for row, key in enumerate(own)}
-        replaced = tuple(known[key] for key in last if key in known)
-        if len(last) == len(own):
-            return Conflicts(None, _NONE, replaced)
-        kept = np.array(sorted(last.values()), dtype=np.int64)
-        every = np.arange(len(own), dtype=np.int64)
-        return Conflicts(kept, np.setdiff1d(every, kept), replaced)
 
     def _known(
         self,
@@ -145,6 +138,18 @@ class PrimaryKeys:
                     found.append((own[candidate], int(seqs[row])))
                 place += 1
         return found
+
+
+def _replaced(own: list[Key], known: dict[Key, int], first_seq: int) -> Conflicts:
+    """All rows are stored; each takes the place of the row that held its key before, be it in the
+    table or earlier in the batch."""
+    holders = dict(known)
+    replaced = []
+    for seq, key in enumerate(own, first_seq):
+        if key in holders:
+            replaced.append(holders[key])
+        holders[key] = seq
+    return Conflicts(None, _NONE, tuple(replaced))
 
 
 def _plain(column: pa.Array) -> list[Any]:

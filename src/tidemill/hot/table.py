@@ -163,7 +163,7 @@ class HotTable:
         return self.offsets.holds(accepted.source, accepted.offset)
 
     def _sorter(self) -> Sorter:
-        return Sorter(self.table, self.progress, self.primary, self.published)
+        return Sorter(self.table, self.progress, self.primary, self.published, self._next_seq)
 
     def _wait_for_room(self, nbytes: int, deadline_s: float) -> None:
         """Wait until the batch fits the table's memory; raise when it does not in time."""
@@ -343,7 +343,8 @@ class HotTable:
             times = keys.words(batch.column(self.table.time_column))
             young = self.primary.young()
             blocks, gone = self.published.blocks_between(int(times.min()), int(times.max()))
-            found += self.primary.check(batch, young, blocks, gone, "replace").replaced
+            check = self.primary.check(batch, young, blocks, gone, "replace", unit.first_seq)
+            found += check.replaced
         return sorted(set(found) - set(unit.replaced))
 
     def _replay_state(self, read: frame.Frame) -> None:

@@ -7,7 +7,9 @@
    more is told so and closed.
 3. A connection that breaks off, sends what is no frame, stops in the middle of one or stops
    reading its answer is closed. Neither the others nor the database notice.
-4. ``close`` ends every connection; a statement that is running ends first, its answer is lost.
+4. A statement whose client went away is broken off: a watcher looks at the sockets of those that
+   are running.
+5. ``close`` breaks off what is running and ends every connection.
 """
 
 from __future__ import annotations
@@ -36,6 +38,7 @@ CONNECTIONS_MAX = 64
 FRAME_TIMEOUT_S = 60.0
 CLOSE_TIMEOUT_S = 10.0
 WRITE_BUFFER_BYTES = 256 * 1024
+WATCH_EVERY_S = 0.2
 
 _CLOSED_BY_CLIENT = (ConnectionError, TimeoutError, BrokenPipeError)
 
@@ -48,6 +51,8 @@ class LocalServer:
         self._connections_max = connections_max
         self._lock = threading.Lock()
         self._connections: dict[socket.socket, threading.Thread] = {}
+        self._busy: dict[socket.socket, int] = {}
+        self._stopping = threading.Event()
         self._closing = False
         self._folder: Path | None = None
         self.path = database.path.absolute() / SOCKET_FILE
@@ -61,6 +66,10 @@ class LocalServer:
             target=self._accept_all, name="tidemill-local-accept", daemon=True
         )
         self._acceptor.start()
+        self._watcher = threading.Thread(
+            target=self._watch, name="tidemill-local-watch", daemon=True
+        )
+        self._watcher.start()
         database.owner.update(socket=str(self.path))
 
     @property
@@ -76,6 +85,10 @@ class LocalServer:
             self._closing = True
             connections = dict(self._connections)
         self._database.owner.update(socket=None)
+        self._stopping.set()
+        self._watcher.join(CLOSE_TIMEOUT_S)
+        for ident in list(self._busy.values()):
+            self._database.cancel(ident)
         for open_socket in (self._listener, *connections):
             with contextlib.suppress(OSError):
                 open_socket.shutdown(socket.SHUT_RDWR)
@@ -92,6 +105,13 @@ class LocalServer:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _watch(self) -> None:
+        """Break off statements that nobody waits for any more."""
+        while not self._stopping.wait(WATCH_EVERY_S):
+            for connection, thread in list(self._busy.items()):
+                if _is_gone(connection):
+                    self._database.cancel(thread)
 
     def _accept_all(self) -> None:
         while True:
@@ -146,7 +166,11 @@ class LocalServer:
         except wire.ProtocolError as error:
             connection.sendall(wire.pack({"ok": False, "error": error.as_dict()}))
             return False
-        header, table = self._answer(request, body)
+        self._busy[connection] = threading.get_ident()
+        try:
+            header, table = self._answer(request, body)
+        finally:
+            del self._busy[connection]
         _send(connection, header, table)
         return True
 
@@ -187,6 +211,15 @@ class LocalServer:
                 outcome = self._database.append(name, wire.read_table(body), **named)
                 return {"appended": dataclasses.asdict(outcome)}, None
         raise wire.ProtocolError("a request must have sql or append")
+
+
+def _is_gone(connection: socket.socket) -> bool:
+    try:
+        return not connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return False  # silent, as it should be
+    except OSError:
+        return True
 
 
 def _send(connection: socket.socket, header: dict[str, object], table: pa.Table | None) -> None:

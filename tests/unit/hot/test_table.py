@@ -76,7 +76,7 @@ class Model:
                 if policy == "replace":
                     if key(row) in own:
                         kept.remove(own[key(row)])
-                        ignored += 1
+                        replaced += 1
                     elif key(row) in known:
                         held.remove(known[key(row)])
                         replaced += 1
@@ -91,7 +91,7 @@ class Model:
             good = kept
         self.rows = held + good
         self.late += late
-        self.stored += len(good)
+        self.stored += len(rows) - len(late) - rejected - ignored
         self.rejected += rejected + ignored
         self.ignored += ignored
         self.replaced += replaced
