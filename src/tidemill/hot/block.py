@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -50,7 +51,7 @@ class Block:
     def rows(self) -> int:
         return int(self.batch.num_rows)
 
-    @property
+    @cached_property
     def nbytes(self) -> int:
         side = 0 if self.seqs is None else self.seqs.nbytes
         return int(self.batch.nbytes) + self.index_bytes + side
