@@ -1,0 +1,48 @@
+"""Statements can be broken off: by a call, and by a client that goes away."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from pathlib import Path
+
+import pytest
+
+import tidemill
+from tidemill.server import wire
+from tidemill.server.local import LocalServer
+
+ENDLESS = "SELECT sum(a.range * b.range) FROM range(100000000) a, range(100000) b"
+
+
+def test_a_statement_is_cancelled_and_the_next_one_runs(tmp_path: Path) -> None:
+    errors: list[tidemill.TidemillError] = []
+    with tidemill.open(tmp_path) as db:
+
+        def ask() -> None:
+            with pytest.raises(tidemill.TidemillError) as caught:
+                db.sql(ENDLESS)
+            errors.append(caught.value)
+
+        thread = threading.Thread(target=ask)
+        thread.start()
+        while thread.is_alive():
+            db.cancel(thread.ident)
+            thread.join(0.05)
+        assert errors[0].message == "the statement was cancelled"
+        assert db.sql("SELECT 42").fetchall() == [(42,)]
+
+
+def test_a_client_that_goes_away_takes_its_statement_along(tmp_path: Path) -> None:
+    with tidemill.open(tmp_path) as db, LocalServer(db) as server:
+        client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        client.connect(str(server.path))
+        client.sendall(wire.pack({"id": 1, "sql": ENDLESS, "params": None}))
+        client.close()
+        waited = threading.Event()
+        for _ in range(200):
+            if server.connection_count == 0:
+                break
+            waited.wait(0.05)
+        assert server.connection_count == 0
+        assert db.sql("SELECT 42").fetchall() == [(42,)]
