@@ -122,7 +122,7 @@ class Writer:
                 hint="append without source and offset, or use a streaming table",
             )
         rows = pa.Table.from_batches(checked.batches, desk.table.schema)
-        self._insert_reference(desk.table, rows, None, "")
+        self._insert_reference(desk.table, rows, "")
         return AppendResult(rows.num_rows, stored=rows.num_rows)
 
     def _hot_of(self, table: Table) -> HotTable:
@@ -198,7 +198,7 @@ class Writer:
             stored = self.store(desk, checked)
             return done(f"INSERT {stored.stored}")
         table = pa.Table.from_batches(checked.batches, desk.table.schema)
-        return self._insert_reference(desk.table, table, None, statement.tail)
+        return self._insert_reference(desk.table, table, statement.tail)
 
     def _insert_single(
         self, desk: Desk, row: tuple[Any, ...], columns: Sequence[str], statement: st.Insert
@@ -264,9 +264,7 @@ class Writer:
         first = desk.table.columns[0]
         return pa.table({first.name: desk.acceptor.defaults.array(first, count)})
 
-    def _insert_reference(
-        self, table: Table, rows: pa.Table, columns: Sequence[str] | None, tail: str
-    ) -> Result:
+    def _insert_reference(self, table: Table, rows: pa.Table, tail: str) -> Result:
         target = f"reference.{physical_name(table.table_id)}"
         names = ", ".join(quote(name) for name in rows.column_names)
         sql = f"INSERT INTO {target} ({names}) SELECT * FROM tm_rows {tail}"
