@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 
-from benchmarks import hot_queries, ingest, startup
+from benchmarks import history_queries, hot_queries, ingest, load, mixed, startup
 from benchmarks.harness import Options, console, parse_options
 from benchmarks.report import Report
 
@@ -17,6 +17,9 @@ BENCHMARKS: dict[str, Callable[[Options], Report]] = {
     "ingest": ingest.run,
     "hot_queries": hot_queries.run,
     "startup": startup.run,
+    "load": load.run,
+    "history_queries": history_queries.run,
+    "mixed": mixed.run,
 }
 
 

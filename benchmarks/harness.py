@@ -45,6 +45,7 @@ class Options:
     repeat: int = 5
     quick: bool = False
     systems: tuple[str, ...] = ()
+    key_rows: int = 0
 
     @property
     def is_full(self) -> bool:
@@ -69,6 +70,12 @@ def parse_options(arguments: Sequence[str], names: Sequence[str] = ()) -> tuple[
     parser.add_argument("--repeat", type=int, help="repetitions of a measurement (default 5)")
     parser.add_argument("--quick", action="store_true", help="small sizes, to see that it works")
     parser.add_argument("--systems", default="", help="only these, by comma: tidemill,postgres,…")
+    parser.add_argument(
+        "--key-rows",
+        type=int,
+        default=0,
+        help="history_queries: rows under the key lookup (--rows)",
+    )
     parser.add_argument("--folder", help="where the data lies while it runs (default: temporary)")
     given = parser.parse_args(arguments)
     if wrong := set(getattr(given, "names", ())) - set(names):
@@ -81,6 +88,7 @@ def parse_options(arguments: Sequence[str], names: Sequence[str] = ()) -> tuple[
         given.repeat or (2 if given.quick else 5),
         given.quick,
         tuple(name for name in given.systems.split(",") if name),
+        given.key_rows,
     )
     return list(getattr(given, "names", ())) or list(names), options
 

@@ -75,6 +75,13 @@ def random_rows(rng: random.Random, count: int, first_id: int = 0) -> list[dict[
     return rows
 
 
+def renumbered(text: str, params: list[Any]) -> tuple[str, list[Any]]:
+    """A query with the parameters that it kept, numbered from one."""
+    used = sorted({int(number) for number in _PARAMETER.findall(text)})
+    text = _PARAMETER.sub(lambda found: f"${used.index(int(found[1])) + 1}", text)
+    return text, [params[number - 1] for number in used]
+
+
 class Queries:
     """Writes one query after the other; ``params`` are the values of its ``$1``, ``$2`` …"""
 
@@ -84,10 +91,7 @@ class Queries:
 
     def next(self) -> tuple[str, list[Any]]:
         self.params = []
-        text = self.rng.choice(_SHAPES)(self)
-        used = sorted({int(number) for number in _PARAMETER.findall(text)})
-        text = _PARAMETER.sub(lambda found: f"${used.index(int(found[1])) + 1}", text)
-        return text, [self.params[number - 1] for number in used]
+        return renumbered(self.rng.choice(_SHAPES)(self), self.params)
 
     # -- constants
 

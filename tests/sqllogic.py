@@ -7,11 +7,17 @@ A file is a list of records with empty lines between them; ``#`` begins a commen
   the regular expression finds;
 - ``query types [rowsort]``, a query, ``----`` and its rows, one a line, values between `` | ``;
   ``types`` has a letter for each column (``LETTERS``), ``rowsort`` compares sorted rows;
+- ``onlyif hot`` above any of these: it is about memory itself, so it is passed over (as EXPLAIN
+  is) in manners that move rows out of it;
 - ``restart`` closes the warehouse and opens it again; ``clock set <timestamp>`` and
   ``clock advance <seconds>`` move its clock.
 
 ``{folder}`` stands for a folder of the test's own. ``rewrite`` runs a file and answers its text
 with the actual tags, types, rows and error codes.
+
+A file runs in a *manner*: ``hot`` leaves rows where they come; ``local`` and ``spark`` move every
+table to files after each statement that writes, and answer queries on that route. What holds must
+hold in all of them.
 """
 
 from __future__ import annotations
@@ -22,6 +28,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
+from warehouses import open_inline
+
 from tidemill.cli.render import to_texts
 from tidemill.clock import FakeClock
 from tidemill.config import DATABASE_SETTINGS, Settings
@@ -29,7 +37,10 @@ from tidemill.engine import Database
 from tidemill.errors import TidemillError
 from tidemill.result import Result
 
+HOT, LOCAL, SPARK = "hot", "local", "spark"
+MANNERS = (HOT, LOCAL, SPARK)
 START = datetime(2024, 1, 1)
+ONLY_HOT = "onlyif hot"
 SEPARATOR = "----"
 
 # The letter of a column's SQL type; the first pattern that matches counts.
@@ -56,6 +67,7 @@ class Record:
     sql: str = ""
     rows: list[str] = field(default_factory=list)
     comments: list[str] = field(default_factory=list)
+    only_hot: bool = False
 
     @property
     def kind(self) -> str:
@@ -66,10 +78,15 @@ class Record:
         return self.head.partition(" ")[2].strip()
 
     def text(self) -> str:
-        lines = [*self.comments, self.head, *([self.sql] if self.sql else [])]
+        marks = [ONLY_HOT] if self.only_hot else []
+        lines = [*self.comments, *marks, self.head, *([self.sql] if self.sql else [])]
         if self.kind == "query":
             lines += [SEPARATOR, *self.rows]
         return "\n".join(lines)
+
+
+# What promises an order; other queries keep that of arrival while their rows are in memory.
+_ORDERED = re.compile(r"ORDER BY|RECENT\(|^(SHOW|DESCRIBE|EXPLAIN)", re.IGNORECASE)
 
 
 class Mismatch(AssertionError):
@@ -86,9 +103,10 @@ def read(text: str) -> Iterator[Record]:
         if not lines:
             comments.append("")
             continue
-        body = lines[1:]
+        only_hot = lines[0] == ONLY_HOT
+        head, *body = lines[only_hot:]
         cut = body.index(SEPARATOR) if SEPARATOR in body else len(body)
-        yield Record(start, lines[0], "\n".join(body[:cut]), body[cut + 1 :], comments)
+        yield Record(start, head, "\n".join(body[:cut]), body[cut + 1 :], comments, only_hot)
         comments = []
 
 
@@ -105,19 +123,26 @@ def _paragraphs(text: str) -> Iterator[tuple[int, list[str]]]:
 class Runner:
     """Runs records against a warehouse of its own, with a clock that stands still."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, manner: str = HOT) -> None:
         self.folder = folder
+        self.manner = manner
         self.clock = FakeClock(START)
         self.db = self._open()
 
     def _open(self) -> Database:
-        return Database(self.folder / "w", Settings(DATABASE_SETTINGS, {}), clock=self.clock)
+        if self.manner == HOT:
+            return Database(self.folder / "w", Settings(DATABASE_SETTINGS, {}), clock=self.clock)
+        db = open_inline(self.folder / "w", self.clock)
+        db.sql(f"SET route = '{self.manner}'")
+        return db
 
     def close(self) -> None:
         self.db.close()
 
     def run(self, record: Record, rewrite: bool = False) -> None:
         """Do what a record says; Mismatch if it does not hold, or put the truth into it."""
+        if self.manner != HOT and (record.only_hot or record.sql.startswith("EXPLAIN")):
+            return
         if record.kind == "restart":
             self.db.close()
             self.db = self._open()
@@ -146,6 +171,8 @@ class Runner:
             self._error(record, detail, rewrite)
             return
         tag = self._sql(record).message
+        if self.manner != HOT:
+            self.db.sql("FLUSH")
         if rewrite and detail:
             record.head = f"statement ok {tag}"
         elif detail not in ("", tag):
@@ -172,6 +199,8 @@ class Runner:
         types = "".join(map(letter, result.types))
         rows = [row.replace(str(self.folder), "{folder}") for row in render_rows(result)]
         rows = sorted(rows) if "rowsort" in options else rows
+        if self.manner != HOT and not _ORDERED.search(record.sql):
+            rows, record.rows = sorted(rows), sorted(record.rows)
         if rewrite:
             record.head = " ".join(["query", types, *options[1:]])
             record.rows = rows
@@ -202,9 +231,9 @@ def render_rows(result: Result) -> list[str]:
     return [" | ".join(map(cell, row)) for row in zip(*texts, strict=True)]
 
 
-def check(path: Path, folder: Path) -> None:
+def check(path: Path, folder: Path, manner: str = HOT) -> None:
     """Run a file; the first record that does not hold raises Mismatch with its place."""
-    runner = Runner(folder)
+    runner = Runner(folder, manner)
     try:
         for record in read(path.read_text()):
             try:

@@ -51,7 +51,7 @@ def run_page(page: str, db: Database) -> Iterator[tuple[re.Match[str], str]]:
 def db(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Database]:
     """A fresh warehouse; the examples read and write files in the current folder."""
     monkeypatch.chdir(tmp_path)
-    settings = Settings(DATABASE_SETTINGS, {})
+    settings = Settings(DATABASE_SETTINGS, {"spark_master": "inline"})
     with Database(tmp_path / "warehouse", settings, clock=FakeClock(NOON)) as opened:
         yield opened
 

@@ -67,9 +67,7 @@ class System:
 
     def rows(self, answer: Any) -> list[Row]:
         """An answer as plain rows that can be compared between systems."""
-        if isinstance(answer, pa.Table):
-            answer = zip(*(column.to_pylist() for column in answer.columns), strict=True)
-        return [tuple(_plain(value) for value in row) for row in answer]
+        return plain_rows(answer)
 
     def close(self) -> None:
         raise NotImplementedError
@@ -95,6 +93,13 @@ def spelled(sql: str, form: str) -> str:
 
 def to_time(us: int) -> dt.datetime:
     return _EPOCH + dt.timedelta(microseconds=us)
+
+
+def plain_rows(answer: Any) -> list[Row]:
+    """An Arrow table, or rows of any kind, as plain rows."""
+    if isinstance(answer, pa.Table):
+        answer = zip(*(column.to_pylist() for column in answer.columns), strict=True)
+    return [tuple(_plain(value) for value in row) for row in answer]
 
 
 def _plain(value: Any) -> Any:

@@ -102,7 +102,15 @@ def _memory(text: str) -> int:
     return size
 
 
+def _share(text: str) -> float:
+    share = float(text)
+    if not SHARE_MIN <= share <= SHARE_MAX:
+        raise ValueError(f"it must be between {SHARE_MIN} and {SHARE_MAX}")
+    return share
+
+
 MEMORY_BYTES_MIN = 1_000_000
+SHARE_MIN, SHARE_MAX = 0.05, 0.95
 
 
 @dataclass(frozen=True)
@@ -170,6 +178,27 @@ TABLE_SETTINGS: dict[str, Setting] = {
             "a time further ahead of the machine's clock moves neither watermark nor clock",
         ),
         Setting("memory", "2 GB", _memory, "bound of the table's rows and indices in memory"),
+        Setting(
+            "move",
+            "adaptive",
+            _choice("adaptive", "periodic", "manual"),
+            "when rows leave memory for history: as arrivals and queries suggest, at intervals, or "
+            "on FLUSH",
+        ),
+        Setting("move_every", "1 minute", _positive_duration, "the interval between moves"),
+        Setting(
+            "move_fill",
+            "0.6",
+            _share,
+            "the share of memory in use at which rows move, whatever the interval",
+        ),
+        Setting("move_min", "16 MB", parse_size_bytes, "a move of less is not worth its cost"),
+        Setting(
+            "publish",
+            "none",
+            _choice("none", "delta"),
+            "a table format in which history is kept current for others to read",
+        ),
     )
 }
 
@@ -192,7 +221,42 @@ DATABASE_SETTINGS: dict[str, Setting] = {
             "with durability = 'batch', the longest time a row may wait for the disk",
         ),
         Setting("segment_size", "64 MiB", _memory, "size at which a log segment is closed"),
-        Setting("spark_master", "local[*]", str, "where pipeline jobs run"),
+        Setting(
+            "spark_master",
+            "local[*]",
+            str,
+            "where pipeline jobs run: a Spark master, or 'inline' for this process without Spark",
+        ),
+        Setting(
+            "storage",
+            "data",
+            str,
+            "where files of history are kept: a folder (relative to the warehouse) or a URL",
+        ),
+        Setting(
+            "time_travel",
+            "1 day",
+            _duration_or_forever,
+            "how long older snapshots can be read, and their files are kept",
+        ),
+        Setting(
+            "spark_scan",
+            "16 GB",
+            parse_size_bytes,
+            "with route = 'auto', a query that reads more bytes of history runs on Spark",
+        ),
+    )
+}
+
+SESSION_VARIABLES: dict[str, Setting] = {
+    setting.name: setting
+    for setting in (
+        Setting(
+            "route",
+            "auto",
+            _choice("auto", "local", "spark", "spark_sql"),
+            "where queries run: here, partition by partition on Spark, or on Spark's own SQL",
+        ),
     )
 }
 

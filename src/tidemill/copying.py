@@ -10,27 +10,34 @@ import pyarrow as pa
 
 from tidemill.accept.files import read_file
 from tidemill.accept.rows import Checked
+from tidemill.catalog.model import Table
 from tidemill.errors import (
     BackpressureError,
     FileFormatError,
     RowsRejectedError,
     SettingError,
+    TidemillError,
     did_you_mean,
 )
 from tidemill.federation.duck import Duck
 from tidemill.federation.runner import Filled
+from tidemill.loads import Loads
 from tidemill.result import Result, done
 from tidemill.sql import statements as st
 from tidemill.types import literal, quote
 from tidemill.writing import Desk, Writer, changed_rows, check_rejects
 
+MEMORY_SHARES = 4  # a file of at least this part of the table's memory goes to history
 
-def copy_from(writer: Writer, statement: st.CopyFrom) -> Result:
-    """Read a whole file and store it as one append."""
+
+def copy_from(writer: Writer, loads: Loads, statement: st.CopyFrom) -> Result:
+    """Read a whole file and store it as one append; let the pipeline load what is more."""
     desk = writer.desk_at(statement.table, statement)
     names = None
     if statement.columns:
         names = writer.columns_of(desk.table, statement.columns, statement)
+    if _is_for_pipeline(statement.path, desk.table):
+        return _load(loads, desk.table, names, statement)
     path = Path(statement.path).expanduser()
     arguments = (path, statement.format, desk.table, names, statement.options)
     try:
@@ -45,6 +52,33 @@ def copy_from(writer: Writer, statement: st.CopyFrom) -> Result:
     aside = {"late": stored.late, "rejected": stored.rejected}
     told = ", ".join(f"{count} {word}" for word, count in aside.items() if count)
     return done(f"COPY {stored.stored}" + (f" ({told})" if told else ""))
+
+
+def _is_for_pipeline(path: str, table: Table) -> bool:
+    """Many files, a folder or a URL; and a file that memory should not hold whole."""
+    if "://" in path:
+        return True
+    local = Path(path).expanduser()
+    if local.is_dir() or (any(sign in path for sign in "*?[") and not local.exists()):
+        return True
+    if not table.is_streaming or not local.is_file():
+        return False
+    return bool(local.stat().st_size * MEMORY_SHARES >= table.settings["memory"])
+
+
+def _load(
+    loads: Loads, table: Table, names: list[str] | None, statement: st.CopyFrom
+) -> Result:
+    columns = None if names is None else tuple(names)
+    try:
+        report = loads.copy(table, statement.path, statement.format, columns, statement.options)
+    except TidemillError as error:
+        error.position = error.position or statement.position
+        raise
+    known = report.count("known")
+    told = [f"{report.rejected} rejected"] if report.rejected else []
+    told += [f"{known} packages were loaded before"] if known else []
+    return done(f"COPY {report.rows}" + (f" ({', '.join(told)})" if told else ""))
 
 
 def _read(desk: Desk, *arguments: Any, as_text: bool) -> Checked:
@@ -75,7 +109,7 @@ def copy_to(duck: Duck, statement: st.CopyTo, filled: Filled) -> Result:
     if not path.parent.is_dir():
         raise FileFormatError(f'folder "{path.parent}" does not exist')
     partial = path.with_name(path.name + ".partial")
-    query = filled.plan.sql
+    query = filled.sql
     if statement.format == "parquet":
         query = _for_parquet(duck, filled)
     sql = f"COPY ({query}) TO {literal(str(partial))} ({', '.join(options)})"
@@ -92,17 +126,17 @@ def _for_parquet(duck: Duck, filled: Filled) -> str:
 
     It writes huge integers as DOUBLE, intervals without microseconds, and NULLs among arrays so
     that others cannot read them. A HUGEINT of 39 digits is an error here."""
-    head = f"SELECT * FROM ({filled.plan.sql}) LIMIT 0"
+    head = f"SELECT * FROM ({filled.sql}) LIMIT 0"
     answer, types = duck.query(head, filled.values, filled.sources)
     casts = [_NOT_IN_PARQUET.sub(_in_parquet, kind) for kind in types]
     if casts == types:
-        return filled.plan.sql
+        return filled.sql
     columns = ", ".join(
         (f"c{at}" if cast == kind else f"CAST(c{at} AS {cast})") + f" AS {quote(name)}"
         for at, (name, kind, cast) in enumerate(zip(answer.column_names, types, casts, strict=True))
     )
     places = ", ".join(f"c{at}" for at in range(len(types)))
-    return f"SELECT {columns} FROM ({filled.plan.sql}) AS tm_rows({places})"
+    return f"SELECT {columns} FROM ({filled.sql}) AS tm_rows({places})"
 
 
 def _in_parquet(match: re.Match[str]) -> str:

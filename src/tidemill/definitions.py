@@ -6,11 +6,13 @@ crash leaves at most something to sweep up at the next start.
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable
 
 from tidemill.catalog.model import REFERENCE, STREAMING, NewTable, Table
 from tidemill.catalog.store import Catalog
+from tidemill.catalog.transaction import Transaction
 from tidemill.config import TABLE_SETTINGS
 from tidemill.errors import (
     DefinitionError,
@@ -24,6 +26,10 @@ from tidemill.errors import (
 from tidemill.federation.references import References, physical_name
 from tidemill.hot.keys import is_indexable
 from tidemill.hot.tier import HotTier
+from tidemill.keeping import Keeping
+from tidemill.loads import COLUMNS_OPTION, Loads, option_texts
+from tidemill.pipeline.packages import local_path
+from tidemill.publishing import DELTA
 from tidemill.result import Result, done
 from tidemill.sql import statements as st
 from tidemill.sql.params import Params
@@ -34,9 +40,17 @@ RunQuery = Callable[[st.Query, Params], Result]
 
 class Definitions:
     def __init__(
-        self, catalog: Catalog, tier: HotTier, references: References, query: RunQuery
+        self,
+        catalog: Catalog,
+        tier: HotTier,
+        references: References,
+        query: RunQuery,
+        keeping: Keeping,
+        loads: Loads,
     ) -> None:
         self._catalog = catalog
+        self._keeping = keeping
+        self._loads = loads
         self._tier = tier
         self._references = references
         self._query = query
@@ -57,6 +71,10 @@ class Definitions:
                     return self._drop_index(statement)
                 case st.AlterTableSet():
                     return self._alter(statement)
+                case st.CreateSource():
+                    return self._create_source(statement)
+                case st.DropSource():
+                    return self._drop_source(statement)
         raise UnsupportedError("this statement is not supported", position=statement.position)
 
     # -- tables
@@ -83,7 +101,12 @@ class Definitions:
                     position=statement.position,
                 )
         self._check_defaults(statement.columns, statement)
-        self._create(new, statement.or_replace, self._tier.create)
+
+        def prepare(table: Table) -> None:
+            self._check_publish(table, statement)
+            self._tier.create(table)
+
+        self._create(new, statement.or_replace, prepare)
         return done(tag)
 
     def _create_reference(self, statement: st.CreateTable, params: Params) -> Result:
@@ -119,6 +142,8 @@ class Definitions:
         made: Table | None = None
         try:
             with self._catalog.transaction() as change:
+                if old is not None and or_replace:
+                    self._drop_sources_of(change, old)
                 made = change.replace_table(new) if or_replace else change.create_table(new)
                 prepare(made)
         except BaseException:
@@ -161,12 +186,17 @@ class Definitions:
         if table is None and statement.if_exists:
             return done("DROP TABLE")
         table = self._catalog.snapshot().get(statement.name, statement.position)
-        self._catalog.drop_table(table.table_id)
+        with self._catalog.transaction() as change:
+            self._drop_sources_of(change, table)
+            change.drop_table(table.table_id)
         self._remove(table)
         return done("DROP TABLE")
 
     def _remove(self, table: Table) -> None:
         if table.is_streaming:
+            self._loads.follow()
+            self._keeping.publishing.withdraw(table)
+            self._keeping.pipeline.cancel_table(table.table_id)
             self._tier.drop(table.table_id)
         else:
             self._references.drop(table.table_id)
@@ -262,9 +292,82 @@ class Definitions:
                 f'table "{table.name}" has no primary key, so on_conflict means nothing',
                 position=statement.position,
             )
-        self._catalog.alter_settings(table.table_id, statement.settings)
+        with self._catalog.transaction() as change:
+            altered = change.alter_settings(table.table_id, statement.settings)
+            self._check_publish(altered, statement)
         self._follow(table.table_id)
+        if altered.settings["publish"] != table.settings["publish"]:
+            self._keeping.publishing.withdraw(table)
+            self._keeping.publishing.publish(altered)
         return done("ALTER TABLE")
+
+    def _check_publish(self, table: Table, statement: st.Statement) -> None:
+        if table.settings["publish"] == DELTA:
+            try:
+                self._keeping.publishing.check(table)
+            except TidemillError as error:
+                error.position = error.position or statement.position
+                raise
+
+    # -- sources
+
+    def _create_source(self, statement: st.CreateSource) -> Result:
+        snapshot = self._catalog.snapshot()
+        existing = snapshot.find_source(statement.name)
+        if existing is not None and statement.if_not_exists and not statement.or_replace:
+            return done("CREATE SOURCE")
+        if existing is not None and not statement.or_replace:
+            raise DuplicateNameError(
+                f'source "{statement.name}" already exists',
+                hint="use CREATE OR REPLACE, or IF NOT EXISTS",
+                position=statement.position,
+            )
+        table = snapshot.get(statement.table, statement.position)
+        if not table.is_streaming:
+            raise UnsupportedError(
+                f'a source loads into a streaming table, "{table.name}" is none',
+                position=statement.position,
+            )
+        options = option_texts(statement.options)
+        if statement.columns is not None:
+            names = [table.get_column(name, statement.position).name for name in statement.columns]
+            options[COLUMNS_OPTION] = json.dumps(names)
+        pattern = local_path(statement.pattern) or statement.pattern
+        with self._catalog.transaction() as change:
+            if existing is not None:
+                change.drop_source(existing.source_id)
+            change.create_source(
+                statement.name,
+                table.table_id,
+                pattern,
+                statement.format,
+                options=options,
+                every_us=statement.every_us,
+            )
+        self._loads.follow()
+        return done("CREATE SOURCE")
+
+    def _drop_source(self, statement: st.DropSource) -> Result:
+        snapshot = self._catalog.snapshot()
+        source = snapshot.find_source(statement.name)
+        if source is None:
+            if statement.if_exists:
+                return done("DROP SOURCE")
+            known = [each.name for each in snapshot.sources.values()]
+            raise UnknownNameError(
+                f'source "{statement.name}" does not exist',
+                hint=did_you_mean(statement.name, known) or "SHOW SOURCES lists the sources",
+                position=statement.position,
+            )
+        with self._catalog.transaction() as change:
+            change.drop_source(source.source_id)
+        self._loads.follow()
+        return done("DROP SOURCE")
+
+    def _drop_sources_of(self, change: Transaction, table: Table) -> None:
+        for source in self._catalog.snapshot().sources.values():
+            if source.table_id == table.table_id:
+                change.drop_source(source.source_id)
 
     def _follow(self, table_id: int) -> None:
         """Let the hot tier see the table as the catalog has it now."""

@@ -27,20 +27,33 @@ from tidemill.copying import copy_from, copy_to
 from tidemill.definitions import Definitions
 from tidemill.errors import CatalogError, ClosedError, TidemillError, UnsupportedError
 from tidemill.federation.duck import Duck
-from tidemill.federation.explain import explain_lines
+from tidemill.federation.explain import analyze_lines, explain_lines, timed_lines
+from tidemill.federation.past import Pins
 from tidemill.federation.planner import Plan, make_plan
 from tidemill.federation.references import References
+from tidemill.federation.routes import LOCAL, Router, Spark
 from tidemill.federation.runner import Runner
-from tidemill.federation.system import SystemTables
+from tidemill.federation.scatter import Scatter
+from tidemill.federation.system import LiveRows, SystemTables
+from tidemill.history.storage import Storage
 from tidemill.hot.intake import AppendResult
 from tidemill.hot.log import Files, SystemFiles, sync_folder
 from tidemill.hot.recovery import Recovered
-from tidemill.hot.tier import HotTier
+from tidemill.hot.tier import Boundary, HotTier
+from tidemill.keeping import Keeping
+from tidemill.loads import Desk, Loads
+from tidemill.pipeline.executor import InlineExecutor, make_executor
+from tidemill.pipeline.jobs import JobBoard, Pipeline
+from tidemill.pipeline.spark import SparkRuntime
+from tidemill.pipeline.spark_sql import SparkSqlEngine
 from tidemill.result import Result, done, lines_result
+from tidemill.session import Session
+from tidemill.spark_route import SparkSqlRoute
 from tidemill.sql import statements as st
 from tidemill.sql.locate import locate
 from tidemill.sql.params import Params
 from tidemill.sql.parser import parse
+from tidemill.sql.spark import SPARK_SETTINGS
 from tidemill.writing import Writer
 
 TEXT_CACHED_BYTES_MAX = 10_000
@@ -90,7 +103,13 @@ class Database:
         self.catalog = Catalog.open(url, self._clock)
         self._closing.append(self.catalog.close)
         _match_catalog(self.path, self.catalog)
-        duck = Duck(self.path / "reference.duckdb", settings["threads"], settings["query_memory"])
+        storage = _storage(self.path, settings["storage"])
+        duck = Duck(
+            self.path / "reference.duckdb",
+            settings["threads"],
+            settings["query_memory"],
+            storage.prepare,
+        )
         self._closing.append(duck.close)
         references = References(duck)
         tier = HotTier(
@@ -102,34 +121,88 @@ class Database:
             settings["batch_interval"],
         )
         self._closing.append(tier.close)
-        tables = self.catalog.snapshot().tables.values()
+        snapshot = self.catalog.snapshot()
+        tables = snapshot.tables.values()
         references.clean(table for table in tables if not table.is_streaming)
-        self.recovered: list[Recovered] = tier.open(t for t in tables if t.is_streaming)
-        system = SystemTables(self.catalog.snapshot, tier.tables, references.row_count, settings)
+        pins = Pins(self.catalog.snapshot)
+
+        def boundary_of(table_id: int) -> Boundary:
+            history = snapshot.history(table_id)
+            loaded = tuple((span.first_seq, span.last_seq) for span in history.reservations)
+            return history.moved_seq, history.reserved_seq, loaded
+
+        master = settings["spark_master"]
+        runtime = SparkRuntime(master, scratch=self.path / "spark")
+        executor = make_executor(master, runtime)
+        self._closing.append(runtime.stop)
+        pipeline = Pipeline(executor, JobBoard(), self._clock)
+        keeping = Keeping(
+            self.catalog, tier, pipeline, storage, pins, duck, self._clock, settings
+        )
+        tier.on_open = keeping.adopt
+        streaming = (table for table in tables if table.is_streaming)
+        self.recovered: list[Recovered] = tier.open(streaming, boundary_of)
+        desk = Desk(self.catalog, tier, storage, duck)
+        self._loads = Loads(self.catalog, desk, keeping, self._clock)
+        system = SystemTables(
+            self.catalog.snapshot,
+            tier.tables,
+            references.row_count,
+            settings,
+            jobs=pipeline.board.records,
+            moves=keeping.mover.records,
+            packages=self.catalog.packages,
+            snapshots=self.catalog.snapshots,
+            sources_state=self._loads.status,
+            live_rows=LiveRows(duck, storage),
+            clock=self._clock,
+        )
         self._hot = tier.tables
         self._duck = duck
-        self._runner = Runner(duck, tier.tables, system, self._clock)
-        self._definitions = Definitions(self.catalog, tier, references, self.query)
+        self._runner = Runner(
+            duck, tier.tables, system, self._clock, self.catalog, pins, storage
+        )
+        self._definitions = Definitions(
+            self.catalog, tier, references, self.query, keeping, self._loads
+        )
         self._writer = Writer(self.catalog, tier.tables, references, self._runner, self.query)
+        self.session = Session()
+        self._keeping = keeping
+        self._scatter = Scatter(executor, duck, storage)
+        is_inline = isinstance(executor, InlineExecutor)
+        spark = Spark(
+            lambda: is_inline or runtime.is_ready, executor.start, settings["spark_scan"]
+        )
+        self._spark_sql = SparkSqlEngine(runtime, SPARK_SETTINGS)
+        route = SparkSqlRoute(self._spark_sql, duck, self._runner, storage)
+        self._router = Router(self._runner, self._scatter, spark, None if is_inline else route)
         self._plan_for = lru_cache(maxsize=512)(self._make_plan)
+        for hot in tier.tables.values():
+            keeping.recall(hot)
+        keeping.start()
+        self._closing.append(keeping.close)
+        self._loads.start()
+        self._closing.append(self._loads.close)
 
     # -- the public face
 
-    def sql(self, text: str, params: Params = None) -> Result:
-        """Run the statements of a text; answers the result of the last one."""
+    def sql(self, text: str, params: Params = None, *, session: Session | None = None) -> Result:
+        """Run the statements of a text; answers the result of the last one.
+
+        ``session`` holds what SET sets; without one, all callers share the database's own."""
         self._enter()
         try:
-            return self._sql(text, params)
+            return self._sql(text, params, session or self.session)
         finally:
             self._leave()
 
-    def _sql(self, text: str, params: Params) -> Result:
+    def _sql(self, text: str, params: Params, session: Session) -> Result:
         began = time.perf_counter()
         statements = _parse_cached(text) if len(text) <= TEXT_CACHED_BYTES_MAX else parse(text)
         result = done("")
         for statement in statements:
             try:
-                result = self._run(statement, params)
+                result = self._run(statement, params, session)
             except TidemillError as error:
                 error.position = error.position or locate(error.message, statement)
                 raise
@@ -158,6 +231,9 @@ class Database:
     def cancel(self, thread: int | None = None) -> None:
         """Break off the statement that a thread (by its identifier) is running, or all of them."""
         self._duck.interrupt(thread)
+        self._scatter.cancel(thread)
+        self._spark_sql.cancel(thread)
+        self._keeping.cancel(thread)
 
     def close(self) -> None:
         """Give the warehouse back. What was acknowledged is on disk; closing twice is no error.
@@ -190,20 +266,32 @@ class Database:
 
     # -- statements
 
-    def _run(self, statement: st.Statement, params: Params) -> Result:
+    def _run(self, statement: st.Statement, params: Params, session: Session) -> Result:
         match statement:
             case st.Query():
-                return self.query(statement, params)
+                return self.query(statement, params, session)
             case st.Insert():
                 return self._writer.insert(statement, params)
             case st.Change():
                 return self._writer.change(statement, params)
             case st.CopyFrom():
-                return copy_from(self._writer, statement)
+                return copy_from(self._writer, self._loads, statement)
             case st.CopyTo():
                 return self._copy_to(statement, params)
             case st.Explain():
-                return self._explain(statement, params)
+                return self._explain(statement, params, session)
+            case st.SetVariable():
+                return session.set(statement)
+            case st.ShowVariable():
+                return session.show(statement)
+            case st.Flush() | st.Vacuum():
+                return self._keep(statement)
+            case st.ShowJobs():
+                return self._query_text("SELECT * FROM tidemill.jobs ORDER BY planned_at DESC")
+            case st.ShowSources():
+                return self._query_text("SELECT * FROM tidemill.sources ORDER BY source_name")
+            case st.ShowPartitions():
+                return self._show_partitions(statement)
             case st.ShowTables():
                 return self._query_text(
                     "SELECT table_name, kind, rows, bytes FROM tidemill.tables ORDER BY table_name"
@@ -215,24 +303,46 @@ class Database:
             case _:
                 return self._definitions.run(statement, params)
 
-    def query(self, query: st.Query, params: Params = None) -> Result:
+    def query(
+        self, query: st.Query, params: Params = None, session: Session | None = None
+    ) -> Result:
         """Plan (or find the plan again) and run a query."""
         plan = self._plan(query, params)
-        table, types = self._runner.run(plan, params)
+        route = (session or self.session)["route"]
+        table, types = self._router.run(plan, params, route)
         return Result(table, types, f"SELECT {table.num_rows}")
 
     def _plan(self, query: st.Query, params: Params) -> Plan:
         if params and _has_window_parameter(query):
             return make_plan(query.body, self.catalog.snapshot(), params)
-        return self._plan_for(query, self.catalog.snapshot().snapshot_id)
+        return self._plan_for(query, self.catalog.snapshot().definition_id)
 
-    def _make_plan(self, query: st.Query, snapshot_id: int) -> Plan:
-        return make_plan(query.body, self.catalog.snapshot(snapshot_id))
+    def _make_plan(self, query: st.Query, definition_id: int) -> Plan:
+        del definition_id  # part of the cache's key: moves make snapshots, but no other plans
+        return make_plan(query.body, self.catalog.snapshot())
 
     def _query_text(self, text: str, params: Params = None) -> Result:
         statement = _parse_cached(text)[0]
         assert isinstance(statement, st.Query)
         return self.query(statement, params)
+
+    def _keep(self, statement: st.Flush | st.Vacuum) -> Result:
+        """FLUSH and VACUUM, of one table or of all."""
+        snapshot = self.catalog.snapshot()
+        tables = None
+        if statement.table is not None:
+            table = snapshot.get(statement.table, statement.position)
+            if not table.is_streaming:
+                raise UnsupportedError(
+                    f'reference table "{table.name}" has no history',
+                    position=statement.position,
+                )
+            tables = [table]
+        if isinstance(statement, st.Vacuum):
+            files, size = self._keeping.vacuum(tables)
+            return done(f"VACUUM {files}" + (f" ({size} bytes of orphans)" if size else ""))
+        streaming = [table for table in snapshot.tables.values() if table.is_streaming]
+        return done(f"FLUSH {self._keeping.flush(tables or streaming)}")
 
     def _show_indexes(self, statement: st.ShowIndexes) -> Result:
         if statement.table is not None:
@@ -242,6 +352,13 @@ class Database:
                 [table.name],
             )
         return self._query_text("SELECT * FROM tidemill.indexes ORDER BY table_name, index_name")
+
+    def _show_partitions(self, statement: st.ShowPartitions) -> Result:
+        query = "SELECT * FROM tidemill.partitions"
+        if statement.table is None:
+            return self._query_text(f"{query} ORDER BY table_name, lo")
+        table = self.catalog.snapshot().get(statement.table, statement.position)
+        return self._query_text(f"{query} WHERE table_name = $1 ORDER BY lo", [table.name])
 
     def _describe(self, statement: st.Describe) -> Result:
         table = self.catalog.snapshot().get(statement.table, statement.position)
@@ -256,7 +373,7 @@ class Database:
         plan = self._plan(query, params)
         return copy_to(self._duck, statement, self._runner.fill(plan, params))
 
-    def _explain(self, statement: st.Explain, params: Params) -> Result:
+    def _explain(self, statement: st.Explain, params: Params, session: Session) -> Result:
         inner = statement.statement
         if not isinstance(inner, st.Query):
             raise UnsupportedError(
@@ -265,13 +382,14 @@ class Database:
                 position=inner.position,
             )
         plan = self._plan(inner, params)
-        filled = self._runner.fill(plan, params)
+        filled = self._router.fill(plan, params, session["route"])
         lines = explain_lines(filled)
-        if statement.analyze:
+        if statement.analyze and filled.route == LOCAL:
+            lines += analyze_lines(self._duck, filled)
+        elif statement.analyze:
             began = time.perf_counter()
-            table, _ = self._runner.run(plan, params)
-            took_ms = (time.perf_counter() - began) * 1_000
-            lines.append(f"answer: {table.num_rows} rows in {took_ms:.2f} ms")
+            table, _ = self._router.run_filled(filled)
+            lines += timed_lines(table.num_rows, time.perf_counter() - began)
         return lines_result(lines, "EXPLAIN")
 
     def _enter(self) -> None:
@@ -298,6 +416,11 @@ def _make_folder(path: Path) -> None:
         raise UnsupportedError(
             f'"{path}" cannot be a warehouse folder', detail=str(error)
         ) from error
+
+
+def _storage(path: Path, setting: str) -> Storage:
+    """A URL as it is; a folder beside the rest of the warehouse, unless its path is whole."""
+    return Storage(setting if "://" in setting else str((path / setting).absolute()))
 
 
 def _match_catalog(path: Path, catalog: Catalog) -> None:

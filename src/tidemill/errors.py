@@ -161,6 +161,12 @@ class CatalogError(TidemillError):
     code = "catalog"
 
 
+class ConflictError(CatalogError):
+    """A commit contradicts one that came before it; nothing was stored."""
+
+    code = "conflict"
+
+
 class OwnedError(CatalogError):
     """Another process owns the warehouse."""
 

@@ -302,7 +302,7 @@ class Writer:
             )
         plan = make_plan(statement.body, snapshot, params)
         filled = self._runner.fill(plan, params)
-        answer, types = self._references.write(plan.sql, filled.values, filled.sources)
+        answer, types = self._references.write(filled.sql, filled.values, filled.sources)
         tag = statement.kind.upper()
         if statement.body.args.get("returning"):
             return Result(answer, types, f"{tag} {answer.num_rows}")

@@ -1,17 +1,16 @@
-"""Any query over streaming tables gives what plain DuckDB gives over the same rows.
+"""Any query gives what plain DuckDB gives over the same rows, wherever they lie and it runs.
 
-The streaming tables have blocks, a tail and indices of every kind, so the interval index and the
-value indices choose rows for these queries; DuckDB's own tables have neither. ASOF joins may match
-any of several rows of one time, so there every time is used once.
+The streaming tables have blocks, a tail and indices of every kind, files in many partitions and
+revisions, so indices and the ranges of files choose rows for these queries; DuckDB's own tables
+have none of it. ASOF joins may match any of several rows of one time, so there every time is used
+once. ``--queries N`` asks more: N on the local route over all layouts, a tenth of it on the others.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-import math
 import random
 import uuid
-from collections import Counter
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -20,13 +19,15 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 import pytest
-from random_queries import COLUMN_LIST, COLUMNS, Queries, random_rows
+from random_queries import COLUMN_LIST, COLUMNS, random_rows
+from stream_queries import StreamQueries, StreamQuery
+from warehouses import LAYOUTS, difference, files_of, fill, open_inline, quiet
 
 import tidemill
 from tidemill import TidemillError
 
-QUERIES_PER_SEED = 130
-SEEDS = range(5)
+SEEDS = range(4)
+LAYOUTS_WITH_FILES = LAYOUTS[1:]
 INDEXES = (
     "s (k)",
     "s USING hash (h)",
@@ -50,52 +51,83 @@ INDEXES = (
 )
 
 
-class Pair:
-    """The same rows twice: in a warehouse and in a DuckDB of its own."""
 
-    def __init__(self, path: Path) -> None:
-        self.db = tidemill.open(path, threads=1)
+
+class Plain:
+    """The rows in a DuckDB of its own."""
+
+    def __init__(self) -> None:
         self.duck = duckdb.connect()
         for setting in ("threads = 1", "TimeZone = 'UTC'"):
             self.duck.execute(f"SET {setting}")
-        self._fill()
-
-    def _fill(self) -> None:
         rng = random.Random(7)
-        for table in ("s", "r"):
-            with_late = "WATERMARK FOR ts AS ts - INTERVAL 10 SECOND"
-            self.db.sql(
-                f"CREATE STREAMING TABLE {table} ({COLUMN_LIST}, {with_late}) "
-                "WITH (clock = 'event', durability = 'none')"
-            )
+        self.batches = {
+            table: list(_cut(rng, random_rows(rng, count, first_id)))
+            for table, count, first_id in (("s", 500, 0), ("r", 260, 1_000))
+        }
+        schema = pa.schema([(name, _arrow(kind)) for name, kind in COLUMNS.items()])
+        for table, batches in self.batches.items():
+            rows = [
+                {**row, "u": None if row["u"] is None else str(row["u"])}
+                for batch in batches
+                for row in batch
+            ]
+            given = pa.Table.from_pylist(rows, schema=schema)
+            self.duck.register("given", given)
             self.duck.execute(f"CREATE TABLE {table} ({COLUMN_LIST})")
-        for number, index in enumerate(INDEXES[: len(INDEXES) // 2]):
-            self.db.sql(f"CREATE INDEX i{number} ON {index}")
-        for table, count in (("s", 500), ("r", 260)):
-            rows = random_rows(rng, count, first_id=1_000 if table == "r" else 0)
-            for batch in _cut(rng, rows):
-                self._insert(table, batch)
-        for number, index in enumerate(INDEXES[len(INDEXES) // 2 :], 100):
-            self.db.sql(f"CREATE INDEX i{number} ON {index}")
+            self.duck.execute(f"INSERT INTO {table} SELECT * FROM given")
+            self.duck.unregister("given")
         labels = [(k, label) for k in (*range(0, 12, 2), 3, 99) for label in ("x", "y")]
         values = ", ".join(f"({k}, '{label}')" for k, label in labels)
-        for run in (self.db.sql, self.duck.execute):
-            run("CREATE TABLE c (k INTEGER, label VARCHAR)")
-            run(f"INSERT INTO c VALUES {values}")
+        self.labels = f"CREATE TABLE c (k INTEGER, label VARCHAR); INSERT INTO c VALUES {values}"
+        self.duck.execute(self.labels)
 
-    def _insert(self, table: str, rows: list[dict[str, Any]]) -> None:
-        self.db.append(table, rows)
-        given = pa.Table.from_pylist(
-            [{**row, "u": None if row["u"] is None else str(row["u"])} for row in rows],
-            schema=pa.schema([(name, _arrow(kind)) for name, kind in COLUMNS.items()]),
-        )
-        self.duck.register("given", given)
-        self.duck.execute(f"INSERT INTO {table} SELECT * FROM given")
-        self.duck.unregister("given")
 
-    def close(self) -> None:
-        self.db.close()
-        self.duck.close()
+class Pair:
+    """The same rows twice: in a warehouse, in some layout, and in plain DuckDB."""
+
+    def __init__(self, db: tidemill.Database, plain: Plain, layout: str) -> None:
+        self.db = db
+        self.duck = plain.duck
+        self.layout = layout
+        self._fill(plain)
+
+    def _fill(self, plain: Plain) -> None:
+        half = len(INDEXES) // 2
+        for table in plain.batches:
+            self.db.sql(
+                f"CREATE STREAMING TABLE {table} ({COLUMN_LIST}, "
+                "WATERMARK FOR ts AS ts - INTERVAL 10 SECOND) WITH (clock = 'event', "
+                "durability = 'none', partition = '30 minutes', move = 'manual')"
+            )
+        for number, index in enumerate(INDEXES[:half]):
+            self.db.sql(f"CREATE INDEX i{number} ON {index}")
+        for table, batches in plain.batches.items():
+            fill(self.db, table, batches, self.layout)
+        for number, index in enumerate(INDEXES[half:], half):
+            self.db.sql(f"CREATE INDEX i{number} ON {index}")
+        self.db.sql(plain.labels)
+
+    def compare(self, query: StreamQuery) -> bool:
+        """Whether the query has an answer; both sides must agree on that and on the answer."""
+        params = query.params or None
+        try:
+            expected = self.duck.execute(query.plain, params)
+        except duckdb.Error:
+            with pytest.raises(TidemillError):
+                self.db.sql(query.text, params)
+            return False
+        kinds = [str(column[1]) for column in expected.description or ()]
+        try:
+            answer = self.db.sql(query.text, params)
+        except Exception as error:
+            if getattr(error, "code", None) == "unsupported":
+                raise
+            pytest.fail(f"{type(error).__name__}: {error}\n{query.text}\n{params}")
+        found = difference(answer.fetchall(), expected.fetchall(), query.is_ordered)
+        assert found is None, f"{query.text}\n{params}\n{found}"
+        assert answer.types == kinds, f"{query.text}\n{params}"
+        return True
 
 
 def _arrow(kind: str) -> pa.DataType:
@@ -111,61 +143,63 @@ def _cut(rng: random.Random, rows: list[dict[str, Any]]) -> Iterator[list[dict[s
 
 
 @pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tidemill.hot.published.BLOCK_ROWS", 64)
-        patch.setattr("tidemill.hot.published.BLOCK_ROWS_MAX", 96)
-        both = Pair(tmp_path_factory.mktemp("queries") / "w")
-        yield both
-        both.close()
+def plain() -> Iterator[Plain]:
+    made = Plain()
+    yield made
+    made.duck.close()
 
 
-def test_the_tables_have_blocks_and_a_tail(pair: Pair) -> None:
+@pytest.fixture(scope="module", params=LAYOUTS)
+def pair(
+    request: pytest.FixtureRequest, plain: Plain, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Pair]:
+    with quiet() as patch:
+        patch.setattr("tidemill.hot.published.BLOCK_ROWS", 32)
+        patch.setattr("tidemill.hot.published.BLOCK_ROWS_MAX", 48)
+        with open_inline(tmp_path_factory.mktemp("queries") / "w") as db:
+            yield Pair(db, plain, request.param)
+
+
+def test_rows_lie_where_the_layout_says(pair: Pair) -> None:
     states = pair.db.sql(
-        "SELECT state, count(*) FROM tidemill.blocks WHERE table_name = 's' GROUP BY 1"
+        "SELECT state, sum(rows)::BIGINT FROM tidemill.blocks WHERE table_name = 's' GROUP BY 1"
     )
     counts = dict(states.fetchall())
-    assert counts["block"] >= 5
-    assert counts["tail"] >= 1
+    in_memory = sum(counts.values())
+    if pair.layout == "history":
+        assert in_memory == 0
+    else:
+        assert counts["block"] > 0
+        assert counts["tail"] > 0
+    if pair.layout == "hot":
+        assert in_memory == 500
+        assert files_of(pair.db, "s") == 0
+    else:
+        snapshot = pair.db.catalog.snapshot()
+        partitions = snapshot.history(snapshot.get("s").table_id).partitions
+        assert len(partitions) > (1 if pair.layout == "compacted" else 4)
+        assert any(len(partition.files) > 1 for partition in partitions)
+
+
+def ask(pair: Pair, seed: int, count: int) -> None:
+    queries = StreamQueries(seed)
+    answered = sum(pair.compare(queries.take()) for _ in range(count))
+    assert answered > count * 0.9
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_random_queries_agree_with_duckdb(pair: Pair, seed: int) -> None:
-    queries = Queries(seed)
-    answered = 0
-    for _ in range(QUERIES_PER_SEED):
-        text, params = queries.next()
-        answered += compare(pair, text, params)
-    assert answered > QUERIES_PER_SEED * 0.9
+def test_local(pair: Pair, query_count: int, seed: int) -> None:
+    pair.db.sql("SET route = 'local'")
+    share = -(-query_count // (len(LAYOUTS) * len(SEEDS)))
+    ask(pair, seed + 10 * LAYOUTS.index(pair.layout), share)
 
 
-def compare(pair: Pair, text: str, params: list[Any]) -> bool:
-    """Whether the query has an answer at all; both sides must agree on that and on the answer."""
+def test_by_partition_in_this_process(pair: Pair, query_count: int) -> None:
+    pair.db.sql("SET route = 'spark'")
     try:
-        expected = pair.duck.execute(text, params or None).fetchall()
-    except duckdb.Error:
-        with pytest.raises(TidemillError):
-            pair.db.sql(text, params or None)
-        return False
-    try:
-        answer = pair.db.sql(text, params or None).fetchall()
-    except Exception as error:
-        pytest.fail(f"{type(error).__name__}: {error}\n{text}\n{params}")
-    found, wanted = Counter(map(_plain, answer)), Counter(map(_plain, expected))
-    assert found == wanted, (
-        f"{text}\n{params}\nmissing: {list((wanted - found).elements())[:5]}\n"
-        f"too much: {list((found - wanted).elements())[:5]}"
-    )
-    return True
-
-
-def _plain(value: Any) -> Any:
-    """A value that can be counted; NaN equals NaN, and 1.0 is not 1."""
-    if isinstance(value, list | tuple):
-        return tuple(_plain(item) for item in value)
-    if isinstance(value, float):
-        return "nan" if math.isnan(value) else value + 0.0
-    return value
+        ask(pair, 100 + LAYOUTS.index(pair.layout), max(40, query_count // 10 // len(LAYOUTS)))
+    finally:
+        pair.db.sql("RESET route")
 
 
 MOMENT = dt.datetime(2024, 3, 1, 11, 0, 1)

@@ -1,7 +1,8 @@
 """Windows over a real warehouse against a recomputation in plain Python, and the examples of 002.
 
 The rows are random, some of them late; blocks are made small, so that the rows asked for lie in
-many blocks and in the tail; everything is asked again after a restart.
+many blocks and in the tail, or in files, or in both (the layouts of ``warehouses``); everything is
+asked on each route, and again after a restart.
 """
 
 from __future__ import annotations
@@ -15,18 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from warehouses import LAYOUTS, ROUTES, fill, open_inline, quiet
 
 from tidemill.clock import FakeClock
-from tidemill.config import DATABASE_SETTINGS, Settings
-from tidemill.engine import Database
 
 US = dt.timedelta(microseconds=1)
 EPOCH = dt.datetime(1970, 1, 1)
 NOW = dt.datetime(2024, 3, 1, 12)
-
-
-def open_database(path: Path, clock: FakeClock) -> Database:
-    return Database(path, Settings(DATABASE_SETTINGS, {"threads": 1}), clock=clock)
 
 
 @dataclass(frozen=True)
@@ -108,10 +104,11 @@ def _closed(session: list[Row], gap: dt.timedelta) -> list[tuple[Any, ...]]:
 class Stream:
     """A table and its model, filled alike."""
 
-    def __init__(self, path: Path, settings: str) -> None:
+    def __init__(self, path: Path, settings: str, layout: str) -> None:
         self.path = path
+        self.layout = layout
         self.clock = FakeClock(NOW)
-        self.db = open_database(path, self.clock)
+        self.db = open_inline(path, self.clock)
         self.model = Model()
         self.db.sql(
             "CREATE STREAMING TABLE s (ts TIMESTAMP, vid INT, spd INT, "
@@ -122,6 +119,7 @@ class Stream:
 
     def fill(self, rng: random.Random, count: int) -> None:
         batch: list[tuple[Any, ...]] = []
+        batches = [batch]
         for number in range(count):
             moment = NOW - dt.timedelta(hours=2) + dt.timedelta(seconds=12 * number)
             if rng.random() < 0.15:
@@ -132,35 +130,53 @@ class Stream:
             self.model.add(*row)
             batch.append(row)
             if rng.random() < 0.2:
-                self.db.append("s", batch)
                 batch = []
-        self.db.append("s", batch)
+                batches.append(batch)
+        fill(self.db, "s", batches, self.layout)
 
     def restart(self) -> None:
         self.db.close()
-        self.db = open_database(self.path, self.clock)
+        self.db = open_inline(self.path, self.clock)
 
     def ask(self, query: str) -> list[tuple[Any, ...]]:
-        return self.db.sql(query).fetchall()
+        """The answer, which is the same on every route."""
+        if self.layout == "hot":
+            return self.db.sql(query).fetchall()
+        answers = []
+        for route in ROUTES:
+            self.db.sql(f"SET route = '{route}'")
+            answers.append(self.db.sql(query).fetchall())
+        assert Counter(answers[0]) == Counter(answers[1])
+        if "RECENT(" in query:
+            assert answers[0] == answers[1]
+        return answers[0]
 
     @property
     def newest(self) -> dt.datetime:
         return max(row.ts for row in self.model.rows)
 
 
-@pytest.fixture(params=["event", "wall"])
-def stream(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Stream]:
-    monkeypatch.setattr("tidemill.hot.published.BLOCK_ROWS", 40)
-    monkeypatch.setattr("tidemill.hot.published.BLOCK_ROWS_MAX", 60)
-    made = Stream(tmp_path / "w", f"clock = '{request.param}', durability = 'none'")
-    made.fill(random.Random(11), 560)
-    blocks = dict(made.ask("SELECT state, count(*) FROM tidemill.blocks GROUP BY 1"))
-    assert blocks["block"] > 5
-    assert blocks["tail"] > 0
-    yield made
-    made.db.close()
+MANNERS = [
+    *(("event", layout) for layout in LAYOUTS),
+    *(("wall", layout) for layout in ("hot", "split")),
+]
+
+
+@pytest.fixture(params=MANNERS, ids="-".join)
+def stream(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stream]:
+    clock, layout = request.param
+    with quiet() as patch:
+        patch.setattr("tidemill.hot.published.BLOCK_ROWS", 40)
+        patch.setattr("tidemill.hot.published.BLOCK_ROWS_MAX", 60)
+        settings = (
+            f"clock = '{clock}', durability = 'none', partition = '30 minutes', move = 'manual'"
+        )
+        made = Stream(tmp_path / "w", settings, layout)
+        made.fill(random.Random(11), 560)
+        blocks = dict(made.ask("SELECT state, count(*) FROM tidemill.blocks GROUP BY 1"))
+        assert blocks.keys() == (set() if layout == "history" else {"block", "tail"})
+        yield made
+        made.db.close()
 
 
 def twice(stream: Stream, check: Callable[[], None]) -> None:
@@ -291,7 +307,7 @@ def test_conditions_apply_after_recent(stream: Stream) -> None:
 
 def test_rows_that_arrive_move_the_windows(stream: Stream) -> None:
     rng = random.Random(3)
-    for _ in range(40):
+    for _ in range(40 if stream.layout == "hot" else 8):
         moment = stream.newest + dt.timedelta(seconds=rng.randrange(-60, 20))
         row = (moment, rng.randrange(4), rng.randrange(5))
         stream.db.append("s", row)
@@ -306,7 +322,7 @@ def test_rows_that_arrive_move_the_windows(stream: Stream) -> None:
 
 
 def test_windows_before_1970_and_with_a_zone(tmp_path: Path) -> None:
-    with open_database(tmp_path / "w", FakeClock(NOW)) as db:
+    with open_inline(tmp_path / "w", FakeClock(NOW)) as db:
         db.sql("CREATE STREAMING TABLE z (ts TIMESTAMPTZ, a INT)")
         db.sql(
             "INSERT INTO z VALUES ('1969-12-31 23:59:59.999999+00', 1), ('1970-01-01 00:00+00', 2)"
@@ -354,7 +370,7 @@ def at(seconds: int) -> dt.datetime:
 class Figure:
     def __init__(self, path: Path) -> None:
         self.clock = FakeClock(NOW)
-        self.db = open_database(path, self.clock)
+        self.db = open_inline(path, self.clock)
         self.db.sql(
             "CREATE STREAMING TABLE pos_reports (vid INT, spd INT, xway INT, lane INT, dir INT, "
             "seg INT, pos INT, t TIMESTAMP) WITH (clock = 'wall', max_future = '1 us')"

@@ -2,7 +2,9 @@
 
 What writer w appends as its batch b is a function of (w, b) alone, so the test can compute what
 must be there. Rows carry an ``id`` that counts from 0 for every writer, their ``batch`` and its
-``size``, so gaps, repeats and torn batches show in the rows themselves.
+``size``, so gaps, repeats and torn batches show in the rows themselves. Some writers have COPY load
+a batch, as two packages. Meanwhile one more thread moves rows to history, wholly or in part,
+compacts and drops what is there, and forgets snapshots.
 
 For every line of JSON on its standard input (folder, crash_at, and for every writer the batch to go
 on with) it forks a child, which spares the import, and prints ``pid <pid>``, then ``ack <writer>
@@ -18,16 +20,21 @@ import sys
 import threading
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from itertools import cycle, islice
+from pathlib import Path
 from typing import Any
 
 import pandas  # noqa: F401  (Arrow imports it at need: better before the fork)
 import pyarrow as pa
+from pyarrow import csv
 
 import tidemill
+from tidemill import keeping
 from tidemill.hot import crash, published, tier
 
 BLOCK_ROWS = 500
 BATCHES_MAX = 1_000
+ROUNDS_MAX = 2_000  # of tending
 START = datetime(2024, 1, 1)
 KEYS = 500
 
@@ -39,6 +46,8 @@ TABLES = {
     "sourced": _COLUMNS,
     "keyed": f"{_COLUMNS}, PRIMARY KEY (ts, writer)",
     "short": _COLUMNS,
+    "loaded": _COLUMNS,
+    "mixed": f"{_COLUMNS}, PRIMARY KEY (ts, writer)",
 }
 SETTINGS = {
     "synced": "durability = 'sync'",
@@ -46,7 +55,10 @@ SETTINGS = {
     "diverted": "durability = 'batch', clock = 'event', late = 'divert', rejected = 'divert'",
     "sourced": "durability = 'sync'",
     "keyed": "durability = 'batch', on_conflict = 'replace'",
-    "short": "durability = 'sync', clock = 'event', retention = '2 minutes'",
+    "short": "durability = 'sync', clock = 'event', retention = '2 minutes', "
+    "partition = '30 seconds'",
+    "loaded": "durability = 'batch'",
+    "mixed": "durability = 'batch', on_conflict = 'replace', partition = '1 minute'",
 }
 # Which table a writer writes. "plain" is a reference table.
 WRITERS = {
@@ -62,17 +74,33 @@ WRITERS = {
     9: "keyed",
     10: "short",
     11: "plain",
+    12: "loaded",
+    13: "loaded",
+    14: "mixed",
 }
+KEYED = ("keyed", "mixed")
+# Of the batches of these writers, every so many-th is loaded, the others are appended.
+LOADS = {12: 1, 14: 3}
 
 Row = dict[str, Any]
 _first_ids: dict[int, list[int]] = {}
 
 
 def open_warehouse(folder: str) -> tidemill.Database:
-    """Open with small blocks, small segments and a quick keeper; make the tables that miss."""
+    """Open with small blocks, small segments and a quick keeper; make the tables that miss.
+
+    History is looked after by ``_tend`` and by nobody else."""
     published.BLOCK_ROWS, published.BLOCK_ROWS_MAX = BLOCK_ROWS, 2 * BLOCK_ROWS
     tier.EXPIRE_EVERY_S = 0.01
-    db = tidemill.open(folder, segment_size="1 MB", batch_interval="0.005 seconds", threads=1)
+    keeping.LOOK_EVERY_S = 1e6
+    db = tidemill.open(
+        folder,
+        segment_size="1 MB",
+        batch_interval="0.005 seconds",
+        threads=1,
+        spark_master="inline",
+        time_travel="1 second",
+    )
     for name, columns in TABLES.items():
         db.sql(f"CREATE STREAMING TABLE IF NOT EXISTS {name} ({columns}) WITH ({SETTINGS[name]})")
         db.sql(f"CREATE INDEX IF NOT EXISTS {name}_by_id ON {name} (id)")
@@ -108,7 +136,7 @@ def rows_of(writer: int, batch: int) -> list[Row]:
 
 
 def _row(table: str, writer: int, batch: int, size: int, number: int) -> Row:
-    ts = START + timedelta(seconds=number if table != "keyed" else number % KEYS)
+    ts = START + timedelta(seconds=number % KEYS if table in KEYED else number)
     word = number % 100
     if table == "diverted":
         if number % 7 == 3:
@@ -127,9 +155,30 @@ def _row(table: str, writer: int, batch: int, size: int, number: int) -> Row:
     }
 
 
+def is_loaded(writer: int, batch: int) -> bool:
+    """Whether a batch comes as packages."""
+    return writer in LOADS and batch % LOADS[writer] == 0
+
+
+def load(db: tidemill.Database, writer: int, batch: int) -> str:
+    """COPY a batch from two packages beside the warehouse, which another life may have written."""
+    folder = Path(db.path).with_name("packages") / f"{writer}-{batch}"
+    if not folder.exists():
+        partial = folder.with_name(f"{folder.name}.partial")
+        partial.mkdir(parents=True, exist_ok=True)
+        rows = pa.Table.from_pylist(rows_of(writer, batch))
+        half = rows.num_rows // 2
+        csv.write_csv(rows.slice(0, half), partial / "a.csv")
+        csv.write_csv(rows.slice(half), partial / "b.csv")
+        partial.rename(folder)
+    return db.sql(f"COPY {WRITERS[writer]} FROM '{folder}/*.csv'").message
+
+
 def send(db: tidemill.Database, writer: int, batch: int, rows: list[Row]) -> Any:
     """Append a batch in one of the forms a producer may use."""
     table = WRITERS[writer]
+    if is_loaded(writer, batch):
+        return load(db, writer, batch)
     if table == "sourced":
         offset = offset_of(writer, batch)
         return db.append(table, rows, source=f"source {writer}", offset=offset)
@@ -146,6 +195,21 @@ def _write(db: tidemill.Database, writer: int, start: int, say: Callable[[str], 
     for batch in range(start, start + BATCHES_MAX):
         send(db, writer, batch, rows_of(writer, batch))
         say(f"ack {writer} {batch}\n")
+
+
+def _tend(db: tidemill.Database) -> None:
+    """Keep history in order, as the warehouse does, but at once and all the time."""
+    for number, name in enumerate(islice(cycle(TABLES), ROUNDS_MAX)):
+        hot = db._hot[db.catalog.snapshot().get(name).table_id]
+        if number % 3 == 2:  # as the mover does
+            view = hot.view()
+            upto = (view.moved_seq + view.published_seq) // 2
+            db._keeping.wait(db._keeping._submit_move(hot, upto, "some"))
+        else:
+            db.sql(f"FLUSH {name}")
+        db._keeping.look()
+        if number % 10 == 9:
+            db._keeping.forget_snapshots()
 
 
 def live(job: dict[str, Any]) -> None:
@@ -165,6 +229,7 @@ def live(job: dict[str, Any]) -> None:
         threading.Thread(target=_write, args=(db, int(writer), start, say), daemon=True)
         for writer, start in job["starts"].items()
     ]
+    threads.append(threading.Thread(target=_tend, args=(db,), daemon=True))
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -9,9 +9,25 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from tidemill.catalog.model import REFERENCE, STREAMING, Index, NewTable, Snapshot, Table
+from tidemill.catalog.model import (
+    FILE_KINDS,
+    LOADED,
+    ORIGINS,
+    REFERENCE,
+    SET_ASIDE,
+    STREAMING,
+    History,
+    Index,
+    NewFile,
+    NewTable,
+    Package,
+    Snapshot,
+    Source,
+    Table,
+)
 from tidemill.config import TABLE_SETTINGS, Settings, check
 from tidemill.errors import (
+    ConflictError,
     DefinitionError,
     DuplicateNameError,
     SettingError,
@@ -21,6 +37,9 @@ from tidemill.errors import (
 from tidemill.types import Column
 
 NAME_CHARS_MAX = 10_000
+PATH_CHARS_MAX = 600
+"""Paths are unique by an index; PostgreSQL's holds no more than some 2,700 bytes."""
+
 INDEX_METHODS = ("ordered", "hash")
 _SHOWN_CHARS = 80
 
@@ -100,6 +119,82 @@ def live_table(snapshot: Snapshot, table_id: int) -> Table:
             f"table with id {table_id} does not exist", hint="it was dropped or replaced"
         )
     return table
+
+
+def history_of(snapshot: Snapshot, table_id: int) -> History:
+    """The history of a table that lives; a job's table may have been dropped meanwhile."""
+    if snapshot.table(table_id) is None:
+        raise ConflictError(
+            f"table with id {table_id} does not exist any more",
+            hint="it was dropped or replaced while the job ran",
+        )
+    return snapshot.history(table_id)
+
+
+def check_moved(history: History, moved_seq: int | None) -> int:
+    """How far rows are in files after a commit; it never goes back."""
+    if moved_seq is None:
+        return history.moved_seq
+    if moved_seq < history.moved_seq:
+        raise ConflictError(
+            f"rows of the table with id {history.table_id} are in files up to number "
+            f"{history.moved_seq}, which is after {moved_seq}",
+            hint="another job moved them first; plan the move again",
+        )
+    return moved_seq
+
+
+def check_reserved(history: History, reserved: Sequence[tuple[int, int]]) -> None:
+    """Numbers belong to one load: those of two overlap only if one was committed twice."""
+    taken = [(each.first_seq, each.last_seq) for each in history.reservations]
+    for number, (first, last) in enumerate(reserved):
+        assert 0 < first <= last, (first, last)
+        for other_first, other_last in (*taken, *reserved[:number]):
+            if first <= other_last and other_first <= last:
+                raise ConflictError(
+                    f"numbers {first} to {last} of the table with id {history.table_id} "
+                    "belong to a load that was committed before",
+                    hint="plan the load again",
+                )
+
+
+def check_files(files: Sequence[NewFile]) -> None:
+    for file in files:
+        check_name("file", file.path, PATH_CHARS_MAX)
+        assert file.kind in FILE_KINDS, file
+        assert file.origin in ORIGINS, file
+        assert file.lo_us < file.hi_us, file
+
+
+def check_packages(packages: Sequence[Package]) -> None:
+    for each in packages:
+        check_name("package", each.name)
+        assert each.state in (LOADED, SET_ASIDE), each
+        for text in (each.digest, each.source, each.job_id):
+            check_text("record of a package", text)
+
+
+def check_source(
+    snapshot: Snapshot, name: str, pattern: str, format: str, options: Mapping[str, str]
+) -> None:
+    check_name("source", name)
+    if snapshot.find_source(name) is not None:
+        raise DuplicateNameError(
+            f"source {shorten(name)} already exists",
+            hint="names are compared without case; CREATE OR REPLACE and IF NOT EXISTS may help",
+        )
+    check_name("source's files", pattern)
+    for text in (format, *options, *options.values()):
+        check_text("source's definition", text)
+
+
+def live_source(snapshot: Snapshot, source_id: int) -> Source:
+    for source in snapshot.sources.values():
+        if source.source_id == source_id:
+            return source
+    raise UnknownNameError(
+        f"source with id {source_id} does not exist", hint="it was dropped, or its table was"
+    )
 
 
 def live_index(snapshot: Snapshot, index_id: int) -> Index:

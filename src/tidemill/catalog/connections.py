@@ -110,7 +110,7 @@ class Connections:
         self._writer = writer
         try:
             writer.begin()
-            writer.execute(sa.select(sa.literal(1)))
+            writer.exec_driver_sql("SELECT 1")
         except BaseException:
             self._undo(writer)
             raise

@@ -80,7 +80,63 @@ def owners_and_meta(connection: sa.Connection, now_us: int) -> None:
     )
 
 
-MIGRATIONS: tuple[Migration, ...] = (base, owners_and_meta)
+def history(connection: sa.Connection, now_us: int) -> None:
+    """Version 3: files of history, how far rows were moved, loads, packages, sources."""
+    _execute(
+        connection,
+        "ALTER TABLE tidemill_catalog ADD COLUMN next_file_id BIGINT NOT NULL DEFAULT 1",
+        "ALTER TABLE tidemill_catalog ADD COLUMN next_source_id BIGINT NOT NULL DEFAULT 1",
+        "CREATE TABLE tidemill_definitions (snapshot_id BIGINT NOT NULL PRIMARY KEY)",
+        # until now, whatever made a snapshot was a definition
+        "INSERT INTO tidemill_definitions SELECT snapshot_id FROM tidemill_snapshots",
+        f"""CREATE TABLE tidemill_files (
+            file_id BIGINT NOT NULL PRIMARY KEY,
+            table_id BIGINT NOT NULL REFERENCES tidemill_tables, path TEXT NOT NULL,
+            kind TEXT NOT NULL, lo_us BIGINT NOT NULL, hi_us BIGINT NOT NULL,
+            row_count BIGINT NOT NULL, byte_count BIGINT NOT NULL, row_groups BIGINT NOT NULL,
+            time_min_us BIGINT NOT NULL, time_max_us BIGINT NOT NULL,
+            seq_min BIGINT NOT NULL, seq_max BIGINT NOT NULL, origin TEXT NOT NULL, ranges TEXT,
+            generation BIGINT NOT NULL, is_anchor BOOLEAN NOT NULL, {_LIFETIME})""",
+        "CREATE UNIQUE INDEX tidemill_files_path ON tidemill_files (path)",
+        "CREATE INDEX tidemill_files_table ON tidemill_files (table_id)",
+        """CREATE INDEX tidemill_files_dropped ON tidemill_files (dropped_snapshot)
+            WHERE dropped_snapshot IS NOT NULL""",
+        """CREATE TABLE tidemill_partitions (
+            table_id BIGINT NOT NULL REFERENCES tidemill_tables,
+            lo_us BIGINT NOT NULL, hi_us BIGINT NOT NULL, generation BIGINT NOT NULL,
+            PRIMARY KEY (table_id, lo_us, hi_us))""",
+        """CREATE TABLE tidemill_moves (
+            table_id BIGINT NOT NULL REFERENCES tidemill_tables,
+            created_snapshot BIGINT NOT NULL, moved_seq BIGINT NOT NULL,
+            PRIMARY KEY (table_id, created_snapshot))""",
+        "CREATE INDEX tidemill_moves_seq ON tidemill_moves (table_id, moved_seq)",
+        """CREATE TABLE tidemill_reservations (
+            table_id BIGINT NOT NULL REFERENCES tidemill_tables,
+            first_seq BIGINT NOT NULL, last_seq BIGINT NOT NULL,
+            created_snapshot BIGINT NOT NULL, PRIMARY KEY (table_id, first_seq))""",
+        """CREATE TABLE tidemill_histories (
+            table_id BIGINT NOT NULL PRIMARY KEY REFERENCES tidemill_tables,
+            reserved_seq BIGINT NOT NULL, progress TEXT)""",
+        """CREATE TABLE tidemill_marks (
+            table_id BIGINT NOT NULL REFERENCES tidemill_tables,
+            at_us BIGINT NOT NULL, seq BIGINT NOT NULL, PRIMARY KEY (table_id, at_us))""",
+        """CREATE TABLE tidemill_packages (
+            table_id BIGINT NOT NULL REFERENCES tidemill_tables, name_hash TEXT NOT NULL,
+            size BIGINT NOT NULL, digest TEXT NOT NULL, name TEXT NOT NULL, state TEXT NOT NULL,
+            reason TEXT, row_count BIGINT NOT NULL, rejected BIGINT NOT NULL,
+            late BIGINT NOT NULL, loaded_at_us BIGINT NOT NULL, source TEXT NOT NULL,
+            job_id TEXT NOT NULL, PRIMARY KEY (table_id, name_hash, size, digest))""",
+        f"""CREATE TABLE tidemill_sources (
+            source_id BIGINT NOT NULL PRIMARY KEY, name TEXT NOT NULL, name_hash TEXT NOT NULL,
+            table_id BIGINT NOT NULL REFERENCES tidemill_tables, pattern TEXT NOT NULL,
+            format TEXT NOT NULL, options TEXT NOT NULL, every_us BIGINT,
+            created_at_us BIGINT NOT NULL, {_LIFETIME})""",
+        """CREATE UNIQUE INDEX tidemill_sources_live ON tidemill_sources (name_hash)
+            WHERE dropped_snapshot IS NULL""",
+    )
+
+
+MIGRATIONS: tuple[Migration, ...] = (base, owners_and_meta, history)
 VERSION = len(MIGRATIONS)
 
 

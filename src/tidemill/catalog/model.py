@@ -1,19 +1,46 @@
-"""What the catalog knows, as frozen data: tables, columns, indices, one snapshot of all."""
+"""What the catalog knows, as frozen data: tables, indices, files, sources, one snapshot of all.
+
+Everything here may be pickled: Spark's tasks get tables and files by value. What an object
+computes once and keeps is left out of the pickle.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
 from functools import cached_property
+from itertools import chain
+from typing import Any
 
 import pyarrow as pa
 
+from tidemill.catalog.frozen import FrozenMap
 from tidemill.config import TABLE_SETTINGS, Settings
 from tidemill.errors import Position, UnknownNameError, did_you_mean
 from tidemill.types import Column
 
 STREAMING = "streaming"
 REFERENCE = "reference"
+
+FILE_ROWS = "rows"
+FILE_DELETES = "deletes"
+FILE_LATE = "late"
+FILE_REJECTED = "rejected"
+FILE_KINDS = (FILE_ROWS, FILE_DELETES, FILE_LATE, FILE_REJECTED)
+ORIGINS = ("move", "load", "compact")
+
+LOADED = "loaded"
+SET_ASIDE = "set_aside"
+
+Bound = str | int | float | bool | None
+"""One end of a column's range in a file, as JSON can hold it."""
+
+
+class _Plain:
+    """A dataclass that travels with its fields only."""
+
+    def __getstate__(self) -> dict[str, object]:
+        return {each.name: getattr(self, each.name) for each in fields(self)}  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -43,7 +70,7 @@ class NewTable:
 
 
 @dataclass(frozen=True)
-class Table:
+class Table(_Plain):
     """A table as one snapshot sees it. ``table_id`` is never used twice.
 
     ``constraints`` holds what a reference table has besides its primary key, as SQL text.
@@ -94,13 +121,212 @@ class Table:
         return {column.name.lower(): column for column in self.columns}
 
 
+@dataclass(frozen=True, slots=True)
+class NewFile:
+    """A file that a job wrote and that the catalog does not name yet.
+
+    ``path`` is relative to the storage's root, with slashes. ``lo_us`` and ``hi_us`` are its
+    partition, UTC, the end not included. ``ranges`` holds the least and the greatest value of
+    columns for which they are known exactly.
+    """
+
+    path: str
+    kind: str
+    lo_us: int
+    hi_us: int
+    rows: int
+    bytes: int
+    row_groups: int
+    time_min_us: int
+    time_max_us: int
+    seq_min: int
+    seq_max: int
+    origin: str
+    ranges: Mapping[str, tuple[Bound, ...]] = FrozenMap()
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile(NewFile):
+    """A file that the catalog names.
+
+    ``generation`` is the one that its commit began in the partition; it grows with every commit
+    that touches the partition. An anchor begins a partition, or takes the place of all its rows;
+    other files are revisions of it.
+    """
+
+    file_id: int = 0
+    table_id: int = 0
+    generation: int = 0
+    is_anchor: bool = True
+    created_snapshot: int = 0
+
+    @property
+    def place(self) -> tuple[int, int, int]:
+        """Where it stands among a table's files."""
+        return self.lo_us, self.generation, self.file_id
+
+    @property
+    def is_of_partition(self) -> bool:
+        """Whether a partition's rows need it; late and rejected rows are kept beside."""
+        return self.kind in (FILE_ROWS, FILE_DELETES)
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """Sequence numbers, both ends included, that belong to a committed load."""
+
+    first_seq: int
+    last_seq: int
+    created_snapshot: int
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """Files of one time range, whose end is not included, in the order of their generations."""
+
+    lo_us: int
+    hi_us: int
+    generation: int
+    files: tuple[DataFile, ...]
+
+    @classmethod
+    def of(cls, files: tuple[DataFile, ...]) -> Partition:
+        last = files[-1]
+        return cls(last.lo_us, last.hi_us, last.generation, files)
+
+    @property
+    def place(self) -> tuple[int, int]:
+        return self.lo_us, self.hi_us
+
+    @property
+    def rows(self) -> int:
+        return sum(each.rows for each in self.files if each.kind == FILE_ROWS)
+
+    @property
+    def bytes(self) -> int:
+        return sum(each.bytes for each in self.files if each.kind == FILE_ROWS)
+
+
+class _Files:
+    """The files of a history that was made of partitions, put together when somebody asks.
+
+    It gives way to the instance's own value, as a cached property does.
+    """
+
+    def __get__(self, history: History | None, _: type) -> tuple[DataFile, ...]:
+        if history is None:
+            return ()
+        by_begin: dict[int, list[DataFile]] = {}
+        for each in sorted((*history.partitions, *history.sides), key=lambda each: each.place):
+            by_begin.setdefault(each.lo_us, []).extend(each.files)
+        for group in by_begin.values():
+            group.sort(key=lambda file: file.place)
+        files = tuple(chain.from_iterable(by_begin.values()))
+        history.__dict__["files"] = files
+        return files
+
+
+_FILES: Any = _Files()
+
+
 @dataclass(frozen=True)
-class Snapshot:
-    """All tables at one commit. Names are compared without case, as SQL does."""
+class History(_Plain):
+    """The files of one table in one snapshot.
+
+    Rows of the hot tier up to ``moved_seq`` are in files. ``reserved_seq`` is the highest number
+    ever set apart for loads, whether they were committed or not: it belongs to no snapshot.
+    ``files`` are in the order of their partition's begin, generation and id. A history comes from
+    its files or, after a commit, from its partitions: either gives the other.
+    """
+
+    table_id: int
+    moved_seq: int = 0
+    reserved_seq: int = field(default=0, compare=False)
+    files: tuple[DataFile, ...] = _FILES
+    reservations: tuple[Reservation, ...] = ()
+
+    @cached_property
+    def partitions(self) -> tuple[Partition, ...]:
+        """The files of rows and deletes, by begin and end of their time range."""
+        return _grouped(file for file in self.files if file.is_of_partition)
+
+    @cached_property
+    def sides(self) -> tuple[Partition, ...]:
+        """The files of late and rejected rows in the same way; their ranges are of arrival."""
+        return _grouped(file for file in self.files if not file.is_of_partition)
+
+    @cached_property
+    def rows(self) -> int:
+        """Rows in files of rows; rows that files of deletes take away are counted, too."""
+        return sum(each.rows for each in self.partitions)
+
+    @cached_property
+    def bytes(self) -> int:
+        return sum(each.bytes for each in self.partitions)
+
+
+def _grouped(files: Iterable[DataFile]) -> tuple[Partition, ...]:
+    groups: dict[tuple[int, int], list[DataFile]] = {}
+    for file in files:
+        groups.setdefault((file.lo_us, file.hi_us), []).append(file)
+    return tuple(Partition.of(tuple(groups[place])) for place in sorted(groups))
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where packages of rows come from; ``every_us`` is how often to look, None for never."""
+
+    source_id: int
+    name: str
+    table_id: int
+    pattern: str
+    format: str
+    options: Mapping[str, str]
+    every_us: int | None
+    created_at_us: int
+
+
+@dataclass(frozen=True)
+class Package:
+    """A file of rows that was loaded, or set aside for a reason.
+
+    It is the same package again if name, size and digest are. ``source`` is the name of the
+    source that found it, or 'copy'.
+    """
+
+    name: str
+    size: int
+    digest: str
+    state: str
+    reason: str | None
+    rows: int
+    rejected: int
+    late: int
+    loaded_at_us: int
+    source: str
+    job_id: str
+
+
+@dataclass(frozen=True)
+class Snapshot(_Plain):
+    """All tables at one commit. Names are compared without case, as SQL does.
+
+    ``definition_id`` is the snapshot that last changed a definition: while it stays, plans do.
+    """
 
     snapshot_id: int
     committed_at_us: int
     tables: Mapping[str, Table]
+    histories: Mapping[int, History] = FrozenMap()
+    sources: Mapping[str, Source] = FrozenMap()
+    definition_id: int = 0
+
+    def history(self, table_id: int) -> History:
+        """The table's history; an empty one if there is none."""
+        return self.histories.get(table_id) or History(table_id)
+
+    def find_source(self, name: str) -> Source | None:
+        return self.sources.get(name.lower())
 
     def find(self, name: str) -> Table | None:
         return self.tables.get(name.lower())

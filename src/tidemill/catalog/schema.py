@@ -30,6 +30,8 @@ catalog = sa.Table(
     sa.Column("created_at_us", sa.BigInteger, nullable=False),
     sa.Column("next_table_id", sa.BigInteger, nullable=False),
     sa.Column("next_index_id", sa.BigInteger, nullable=False),
+    sa.Column("next_file_id", sa.BigInteger, nullable=False),
+    sa.Column("next_source_id", sa.BigInteger, nullable=False),
 )
 
 snapshots = sa.Table(
@@ -39,6 +41,13 @@ snapshots = sa.Table(
     sa.Column("committed_at_us", sa.BigInteger, nullable=False),
     sa.Column("session", sa.Text, nullable=False),
 )
+
+definitions = sa.Table(
+    "tidemill_definitions",
+    metadata,
+    sa.Column("snapshot_id", sa.BigInteger, primary_key=True, autoincrement=False),
+)
+"""The snapshots that changed a definition; the others only changed files."""
 
 tables = sa.Table(
     "tidemill_tables",
@@ -105,6 +114,108 @@ index_columns = sa.Table(
     sa.Column("column_name", sa.Text, nullable=False),
 )
 
+files = sa.Table(
+    "tidemill_files",
+    metadata,
+    sa.Column("file_id", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("table_id", sa.BigInteger, nullable=False),
+    sa.Column("path", sa.Text, nullable=False),
+    sa.Column("kind", sa.Text, nullable=False),
+    sa.Column("lo_us", sa.BigInteger, nullable=False),
+    sa.Column("hi_us", sa.BigInteger, nullable=False),
+    sa.Column("row_count", sa.BigInteger, nullable=False),
+    sa.Column("byte_count", sa.BigInteger, nullable=False),
+    sa.Column("row_groups", sa.BigInteger, nullable=False),
+    sa.Column("time_min_us", sa.BigInteger, nullable=False),
+    sa.Column("time_max_us", sa.BigInteger, nullable=False),
+    sa.Column("seq_min", sa.BigInteger, nullable=False),
+    sa.Column("seq_max", sa.BigInteger, nullable=False),
+    sa.Column("origin", sa.Text, nullable=False),
+    sa.Column("ranges", sa.Text),
+    sa.Column("generation", sa.BigInteger, nullable=False),
+    sa.Column("is_anchor", sa.Boolean, nullable=False),
+    *_lifetime(),
+)
+
+partitions = sa.Table(
+    "tidemill_partitions",
+    metadata,
+    sa.Column("table_id", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("lo_us", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("hi_us", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("generation", sa.BigInteger, nullable=False),
+)
+"""The highest generation that a partition ever had; not versioned, never goes back."""
+
+moves = sa.Table(
+    "tidemill_moves",
+    metadata,
+    sa.Column("table_id", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("created_snapshot", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("moved_seq", sa.BigInteger, nullable=False),
+)
+"""How far a table's rows were in files, from a snapshot on; both columns grow together."""
+
+reservations = sa.Table(
+    "tidemill_reservations",
+    metadata,
+    sa.Column("table_id", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("first_seq", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("last_seq", sa.BigInteger, nullable=False),
+    sa.Column("created_snapshot", sa.BigInteger, nullable=False),
+)
+
+histories = sa.Table(
+    "tidemill_histories",
+    metadata,
+    sa.Column("table_id", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("reserved_seq", sa.BigInteger, nullable=False),
+    sa.Column("progress", sa.Text),
+)
+"""What is known of a table's history besides its versions: only the newest counts."""
+
+marks = sa.Table(
+    "tidemill_marks",
+    metadata,
+    sa.Column("table_id", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("at_us", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("seq", sa.BigInteger, nullable=False),
+)
+"""Which sequence number was the last at a moment; both columns grow together."""
+
+packages = sa.Table(
+    "tidemill_packages",
+    metadata,
+    sa.Column("table_id", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("name_hash", sa.Text, primary_key=True),
+    sa.Column("size", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("digest", sa.Text, primary_key=True),
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("state", sa.Text, nullable=False),
+    sa.Column("reason", sa.Text),
+    sa.Column("row_count", sa.BigInteger, nullable=False),
+    sa.Column("rejected", sa.BigInteger, nullable=False),
+    sa.Column("late", sa.BigInteger, nullable=False),
+    sa.Column("loaded_at_us", sa.BigInteger, nullable=False),
+    sa.Column("source", sa.Text, nullable=False),
+    sa.Column("job_id", sa.Text, nullable=False),
+)
+
+sources = sa.Table(
+    "tidemill_sources",
+    metadata,
+    sa.Column("source_id", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("name_hash", sa.Text, nullable=False),
+    sa.Column("table_id", sa.BigInteger, nullable=False),
+    sa.Column("pattern", sa.Text, nullable=False),
+    sa.Column("format", sa.Text, nullable=False),
+    sa.Column("options", sa.Text, nullable=False),
+    sa.Column("every_us", sa.BigInteger),
+    sa.Column("created_at_us", sa.BigInteger, nullable=False),
+    *_lifetime(),
+)
+
 meta = sa.Table(
     "tidemill_meta",
     metadata,
@@ -119,8 +230,11 @@ owners = sa.Table(
     sa.Column("info", sa.Text, nullable=False),
 )
 
-OF_A_TABLE = (tables, columns, constraints, settings, indexes)
+OF_A_TABLE = (tables, columns, constraints, settings, indexes, sources, files)
 """Versioned rows that belong to one table and end with it."""
+
+BESIDE_A_TABLE = (partitions, moves, reservations, histories, marks, packages)
+"""Rows that belong to one table, go when nobody can see it any more, and have no end of life."""
 
 
 def live_at(table: sa.Table, snapshot_id: int) -> sa.ColumnElement[bool]:
@@ -134,4 +248,9 @@ def live_at(table: sa.Table, snapshot_id: int) -> sa.ColumnElement[bool]:
 
 def name_hash(name: str) -> str:
     """What is unique among live names: names have no case, and may be too long for an index."""
-    return hashlib.sha256(name.lower().encode()).hexdigest()
+    return text_hash(name.lower())
+
+
+def text_hash(text: str) -> str:
+    """What stands for a text in a key: it may be too long for an index."""
+    return hashlib.sha256(text.encode()).hexdigest()

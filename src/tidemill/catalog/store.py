@@ -3,7 +3,7 @@
 1. The newest snapshot is a frozen object in memory; reading it costs nothing and never waits.
 2. A transaction (``transaction``) writes rows and makes the next snapshot beside the old one;
    when the database has committed, the new object takes the old one's place. Writers take turns.
-3. Rows are never changed, only ended, so an older snapshot can be read back at any time.
+3. Rows are never changed, only ended, so an older snapshot can be read back until it expires.
 4. A commit of unknown outcome (the connection broke while it was under way) is looked up. If even
    that fails, or if somebody else wrote, the catalog refuses to go on: it must be opened again.
 """
@@ -12,17 +12,41 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import sqlalchemy as sa
 
 from tidemill.catalog import schema
 from tidemill.catalog.connections import Connections
+from tidemill.catalog.lookups import (
+    find_move,
+    read_known_paths,
+    read_packages,
+    read_progress,
+    read_seq_at,
+    read_snapshots,
+)
 from tidemill.catalog.migrations import migrate
-from tidemill.catalog.model import Index, NewTable, Snapshot, Table
+from tidemill.catalog.model import (
+    History,
+    Index,
+    NewFile,
+    NewTable,
+    Package,
+    Snapshot,
+    Source,
+    Table,
+)
 from tidemill.catalog.owner import describe_process
-from tidemill.catalog.reading import find_snapshot, find_snapshot_at, read_head, read_snapshot
+from tidemill.catalog.reading import (
+    find_snapshot,
+    find_snapshot_at,
+    find_snapshot_from,
+    read_head,
+    read_snapshot,
+)
 from tidemill.catalog.transaction import Transaction
 from tidemill.catalog.urls import parse_url
 from tidemill.clock import Clock, from_us
@@ -87,12 +111,14 @@ class Catalog:
             return current
         with self._connections.read() as connection:
             head = find_snapshot(connection, snapshot_id)
-            if head is not None:
-                return read_snapshot(connection, head)
-        raise UnknownNameError(
-            f"snapshot {snapshot_id} does not exist",
-            hint=f"the snapshots are 0 to {current.snapshot_id}",
-        )
+            found = self._read(connection, head)
+            oldest = found or find_snapshot_from(connection, 0)
+        if found is None:
+            raise UnknownNameError(
+                f"snapshot {snapshot_id} does not exist",
+                hint=f"the snapshots are {oldest and oldest.snapshot_id} to {current.snapshot_id}",
+            )
+        return found
 
     def snapshot_at(self, at_us: int) -> Snapshot:
         """The snapshot that was the newest at a moment, in microseconds since 1970 UTC."""
@@ -101,12 +127,45 @@ class Catalog:
         if at_us >= current.committed_at_us:
             return current
         with self._connections.read() as connection:
-            head = find_snapshot_at(connection, at_us)
-            if head is not None:
-                return read_snapshot(connection, head)
-        raise UnknownNameError(
-            f"there was no catalog at {from_us(at_us)}", hint="it was created later"
-        )
+            found = self._read(connection, find_snapshot_at(connection, at_us))
+            oldest = found or find_snapshot_from(connection, 0)
+        if found is None:
+            since = f" is from {from_us(oldest.committed_at_us)}" if oldest else " is newer"
+            raise UnknownNameError(
+                f"there is no snapshot of {from_us(at_us)}",
+                hint=f"the oldest that is kept{since}",
+            )
+        return found
+
+    def snapshot_holding(self, table_id: int, seq: int, since_snapshot_id: int) -> Snapshot | None:
+        """The first snapshot, of that id or later, with rows up to a number in files.
+
+        None if rows are not moved that far yet, or if the table did not live by then.
+        """
+        self._require_open()
+        with self._connections.read() as connection:
+            first = find_move(connection, table_id, seq) if seq > 0 else since_snapshot_id
+            if first is None:
+                return None
+            head = find_snapshot_from(connection, max(first, since_snapshot_id))
+            found = self._read(connection, head)
+        return found if found and found.table(table_id) else None
+
+    def snapshots(self, count_max: int | None = None) -> list[tuple[int, int]]:
+        """The snapshots that are kept, newest first: id and when it was committed (µs, UTC)."""
+        self._require_open()
+        with self._connections.read() as connection:
+            return read_snapshots(connection, count_max)
+
+    def _read(self, connection: sa.Connection, head: sa.Row[Any] | None) -> Snapshot | None:
+        """The snapshot of a row; None if it was forgotten before it was read to the end."""
+        if head is None:
+            return None
+        current = self._current
+        if head.snapshot_id == current.snapshot_id:
+            return current
+        found = read_snapshot(connection, head, current)
+        return found if find_snapshot(connection, head.snapshot_id) is not None else None
 
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
@@ -168,7 +227,7 @@ class Catalog:
             head is not None
             and head.snapshot_id == made.snapshot_id
             and head.session == self._session
-            and made is not self._current
+            and made.snapshot_id != self._current.snapshot_id
         )
 
     def create_table(self, new: NewTable) -> Table:
@@ -202,6 +261,88 @@ class Catalog:
     def alter_settings(self, table_id: int, changes: Mapping[str, str | None]) -> Table:
         with self.transaction() as change:
             return change.alter_settings(table_id, changes)
+
+    def create_source(
+        self,
+        name: str,
+        table_id: int,
+        pattern: str,
+        format: str,
+        options: Mapping[str, str] | None = None,
+        every_us: int | None = None,
+    ) -> Source:
+        with self.transaction() as change:
+            return change.create_source(name, table_id, pattern, format, options, every_us)
+
+    def drop_source(self, source_id: int) -> Source:
+        with self.transaction() as change:
+            return change.drop_source(source_id)
+
+    def commit_files(
+        self,
+        table_id: int,
+        add: Sequence[NewFile] = (),
+        drop: Sequence[int] = (),
+        *,
+        moved_seq: int | None = None,
+        progress: str | None = None,
+        reserved: Sequence[tuple[int, int]] = (),
+        packages: Sequence[Package] = (),
+        marks: Sequence[tuple[int, int]] = (),
+    ) -> History:
+        """Change a table's history by one snapshot (see ``Transaction.commit_files``)."""
+        with self.transaction() as change:
+            return change.commit_files(
+                table_id,
+                add,
+                drop,
+                moved_seq=moved_seq,
+                progress=progress,
+                reserved=reserved,
+                packages=packages,
+                marks=marks,
+            )
+
+    def reserve(self, table_id: int, first_seq: int, last_seq: int) -> None:
+        """Set numbers apart for a load; on return they are safe from being given out again."""
+        with self.transaction() as change:
+            change.reserve(table_id, first_seq, last_seq)
+
+    def add_packages(self, table_id: int, packages: Sequence[Package]) -> None:
+        with self.transaction() as change:
+            change.add_packages(table_id, packages)
+
+    def expire_snapshots(self, before_us: int, pinned: Collection[int] = ()) -> list[str]:
+        """Forget snapshots superseded at ``before_us``, but none that is pinned or newer than one.
+
+        Gives the paths of files that no snapshot sees any more; they are the caller's to delete.
+        """
+        with self.transaction() as change:
+            return change.expire_snapshots(before_us, pinned)
+
+    def progress(self, table_id: int) -> str | None:
+        """The text that the last commit of files with one left."""
+        self._require_open()
+        with self._connections.read() as connection:
+            return read_progress(connection, table_id)
+
+    def packages(self, table_id: int, names: Iterable[str] | None = None) -> list[Package]:
+        """Packages of a table, all or those of some names, oldest first."""
+        self._require_open()
+        with self._connections.read() as connection:
+            return read_packages(connection, table_id, names)
+
+    def seq_at(self, table_id: int, at_us: int) -> int | None:
+        """The last sequence number at a moment, as far as marks tell."""
+        self._require_open()
+        with self._connections.read() as connection:
+            return read_seq_at(connection, table_id, at_us)
+
+    def known_paths(self) -> set[str]:
+        """The paths of all files that some snapshot, also an older one, may see."""
+        self._require_open()
+        with self._connections.read() as connection:
+            return read_known_paths(connection)
 
     def get_meta(self, key: str) -> str | None:
         """The text kept under a key of the database."""

@@ -7,20 +7,44 @@ checks leaves the transaction as it was. A change that fails in the database end
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any
 
 import sqlalchemy as sa
 
-from tidemill.catalog import checks, schema
-from tidemill.catalog.model import Index, NewTable, Snapshot, Table
-from tidemill.catalog.reading import make_snapshot
-from tidemill.errors import CatalogError
+from tidemill.catalog import checks, filing, schema
+from tidemill.catalog.expiry import forget
+from tidemill.catalog.frozen import FrozenMap
+from tidemill.catalog.model import (
+    FILE_ROWS,
+    DataFile,
+    History,
+    Index,
+    NewFile,
+    NewTable,
+    Package,
+    Reservation,
+    Snapshot,
+    Source,
+    Table,
+)
+from tidemill.catalog.prepared import Prepared
+from tidemill.catalog.reading import read_reservations, sources_by_name, tables_by_name
+from tidemill.catalog.splicing import (
+    find_file,
+    holds_rows,
+    with_files,
+    with_reservations,
+    with_reserved,
+)
+from tidemill.errors import CatalogError, ConflictError
 
 META_KEY_CHARS_MAX = 200
+
+_INSERT_SNAPSHOT = Prepared(lambda insert: insert(schema.snapshots))
 
 Translated = Callable[[], AbstractContextManager[None]]
 """Gives a context in which a driver's fault becomes a CatalogError."""
@@ -46,7 +70,8 @@ class Transaction:
 
     @property
     def changed(self) -> bool:
-        return self.snapshot is not self.base
+        """Whether there is anything to make a snapshot for."""
+        return self.snapshot.snapshot_id != self.base.snapshot_id
 
     def create_table(self, new: NewTable) -> Table:
         new = checks.checked_table(new)
@@ -59,7 +84,7 @@ class Transaction:
             primary_key=new.primary_key,
             time_column=new.time_column,
             watermark_delay_us=new.watermark_delay_us,
-            given_settings=MappingProxyType(dict(new.settings)),
+            given_settings=FrozenMap(new.settings),
             indexes=(),
             created_at_us=self._now_us,
             constraints=tuple(new.constraints),
@@ -69,7 +94,7 @@ class Transaction:
         return table
 
     def drop_table(self, table_id: int) -> Table:
-        """Drop a table with its indices; gives what it was."""
+        """Drop a table with its indices, sources and files; gives what it was."""
         table = checks.live_table(self.snapshot, table_id)
         for each in schema.OF_A_TABLE:
             self._drop(each, each.c.table_id == table_id)
@@ -126,9 +151,117 @@ class Transaction:
         self._run(sa.delete(settings).where(mine, settings.c.created_snapshot == self.snapshot_id))
         self._drop(settings, mine)
         self._insert_settings(table_id, {name: after[name] for name in touched if name in after})
-        altered = replace(table, given_settings=MappingProxyType(dict(sorted(after.items()))))
+        altered = replace(table, given_settings=FrozenMap(dict(sorted(after.items()))))
         self._put(altered)
         return altered
+
+    def create_source(
+        self,
+        name: str,
+        table_id: int,
+        pattern: str,
+        format: str,
+        options: Mapping[str, str] | None = None,
+        every_us: int | None = None,
+    ) -> Source:
+        checks.live_table(self.snapshot, table_id)
+        checks.check_source(self.snapshot, name, pattern, format, options or {})
+        source_id = self._next_id(schema.catalog.c.next_source_id)
+        given = FrozenMap(options)
+        source = Source(source_id, name, table_id, pattern, format, given, every_us, self._now_us)
+        row = {
+            **{key: value for key, value in vars(source).items() if key != "options"},
+            "options": json.dumps(dict(given)),
+            "name_hash": schema.name_hash(name),
+            "created_snapshot": self.snapshot_id,
+        }
+        self._run(sa.insert(schema.sources).values(row))
+        sources = [*self.snapshot.sources.values(), source]
+        self._define(sources=sources_by_name(sources))
+        return source
+
+    def drop_source(self, source_id: int) -> Source:
+        source = checks.live_source(self.snapshot, source_id)
+        self._drop(schema.sources, schema.sources.c.source_id == source_id)
+        rest = (each for each in self.snapshot.sources.values() if each is not source)
+        self._define(sources=sources_by_name(rest))
+        return source
+
+    def commit_files(
+        self,
+        table_id: int,
+        add: Sequence[NewFile] = (),
+        drop: Sequence[int] = (),
+        *,
+        moved_seq: int | None = None,
+        progress: str | None = None,
+        reserved: Sequence[tuple[int, int]] = (),
+        packages: Sequence[Package] = (),
+        marks: Sequence[tuple[int, int]] = (),
+    ) -> History:
+        """Put files into a table's history and take others, by their ids, out of it.
+
+        ``moved_seq``: rows of the hot tier up to it are in files now. ``progress``: a text to be
+        read back by whoever goes on. ``reserved``: the numbers, first and last, of rows that a
+        load brings. ``packages``: what it loaded or set aside. ``marks``: moments and the last
+        number each, as (at_us, seq). Files, moves and reservations make a snapshot, the others
+        alone do not.
+        """
+        before = checks.history_of(self.snapshot, table_id)
+        moved = checks.check_moved(before, moved_seq)
+        checks.check_reserved(before, reserved)
+        checks.check_files(add)
+        checks.check_packages(packages)
+        checks.check_text("progress", progress or "")
+        dropped = self._find_files(before, drop)
+        ranges = [Reservation(first, last, self.snapshot_id) for first, last in reserved]
+        added = self._write_files(before, add, dropped)
+        after = with_files(before, added, dropped, moved_seq=moved, reservations=ranges)
+        if moved > before.moved_seq:
+            filing.put_move(self._run, table_id, self.snapshot_id, moved)
+        if ranges:
+            filing.add_reservations(self._run, table_id, ranges)
+            filing.put_reserved(self._run, table_id, after.reserved_seq)
+        if progress is not None:
+            filing.put_progress(self._run, table_id, progress)
+        if packages:
+            filing.put_packages(self._run, table_id, packages)
+        if marks:
+            filing.put_marks(self._run, table_id, marks)
+        if added or dropped or ranges or moved > before.moved_seq:
+            histories = FrozenMap({**self.snapshot.histories, table_id: after})
+            self._change(histories=histories)
+            return after
+        return before
+
+    def reserve(self, table_id: int, first_seq: int, last_seq: int) -> History:
+        """Set numbers apart for a load that may yet fail. They are never given out again."""
+        assert first_seq <= last_seq, (first_seq, last_seq)
+        before = checks.history_of(self.snapshot, table_id)
+        after = with_reserved(before, last_seq)
+        filing.put_reserved(self._run, table_id, after.reserved_seq)
+        histories = FrozenMap({**self.snapshot.histories, table_id: after})
+        self.snapshot = replace(self.snapshot, histories=histories)
+        return after
+
+    def add_packages(self, table_id: int, packages: Sequence[Package]) -> None:
+        """Record packages without rows, such as those set aside. Not part of snapshots."""
+        self.commit_files(table_id, packages=packages)
+
+    def expire_snapshots(self, before_us: int, pinned: Collection[int] = ()) -> list[str]:
+        """Forget older snapshots (see ``expiry``); the paths of files that nobody sees now."""
+        paths = forget(self._run, before_us, pinned)
+        with self._translated():
+            reservations = read_reservations(self._connection, self.snapshot.snapshot_id)
+        kept = {
+            table_id: with_reservations(history, reservations.get(table_id, ()))
+            for table_id, history in self.snapshot.histories.items()
+            if history.reservations
+        }
+        if kept:
+            histories = FrozenMap({**self.snapshot.histories, **kept})
+            self.snapshot = replace(self.snapshot, histories=histories)
+        return paths
 
     def set_meta(self, key: str, value: str | None) -> None:
         """Keep a text of the database under a key; None removes it. Not part of snapshots."""
@@ -148,17 +281,86 @@ class Transaction:
         if self.changed:
             at_us = max(now_us, self._now_us)
             row = {"snapshot_id": self.snapshot_id, "committed_at_us": at_us, "session": session}
-            self._run(sa.insert(schema.snapshots).values(row))
+            self._run(_INSERT_SNAPSHOT, row)
+            if self.snapshot.definition_id == self.snapshot_id:
+                self._run(sa.insert(schema.definitions).values(snapshot_id=self.snapshot_id))
             self.snapshot = replace(self.snapshot, committed_at_us=at_us)
         return self.snapshot
 
     def _put(self, table: Table, *, gone: bool = False) -> None:
         """Carry one table's change into the snapshot to be."""
         tables = [each for each in self.snapshot.tables.values() if each.table_id != table.table_id]
-        if not gone:
+        histories = dict(self.snapshot.histories)
+        sources = self.snapshot.sources
+        if gone:
+            histories.pop(table.table_id, None)
+            rest = (each for each in sources.values() if each.table_id != table.table_id)
+            sources = sources_by_name(rest)
+        else:
             tables.append(table)
-        tables.sort(key=lambda each: each.table_id)
-        self.snapshot = make_snapshot(self.snapshot_id, self._now_us, tables)
+            histories.setdefault(table.table_id, History(table.table_id))
+        self._define(tables=tables_by_name(tables), histories=FrozenMap(histories), sources=sources)
+
+    def _define(self, **changes: Any) -> None:
+        self._change(definition_id=self.snapshot_id, **changes)
+
+    def _change(self, **changes: Any) -> None:
+        """Change the snapshot to be; what is not named stays the same object."""
+        changes.update(snapshot_id=self.snapshot_id, committed_at_us=self._now_us)
+        self.snapshot = replace(self.snapshot, **changes)
+
+    def _find_files(self, history: History, file_ids: Sequence[int]) -> list[DataFile]:
+        """The live files of those ids; a conflict if one is not live."""
+        if not file_ids:
+            return []
+        wanted = dict.fromkeys(file_ids)
+        places = filing.find_whereabouts(self._run, list(wanted))
+        found = {file_id: find_file(history, file_id, *place) for file_id, place in places.items()}
+        gone = [file_id for file_id in wanted if found.get(file_id) is None]
+        if gone:
+            raise ConflictError(
+                f"file {gone[0]} of the table with id {history.table_id} is not live",
+                detail=f"{len(gone)} of {len(wanted)} files to be dropped are not",
+                hint="another job replaced it first; plan the job again",
+            )
+        return [file for file in found.values() if file is not None]
+
+    def _write_files(
+        self, history: History, add: Sequence[NewFile], drop: Sequence[DataFile]
+    ) -> list[DataFile]:
+        """Write what comes and goes; the files as they will be known."""
+        table_id, gone = history.table_id, {file.file_id for file in drop}
+        places = {(file.lo_us, file.hi_us) for file in (*add, *drop)}
+        generations = filing.raise_generations(self._run, table_id, places)
+        filing.drop_files(self._run, sorted(gone), self.snapshot_id)
+        if not add:
+            return []
+        first_id = filing.next_file_id(self._run, len(add))
+        revised = {place for place in places if holds_rows(history, *place, without=gone)}
+        added = [
+            filing.named(
+                new,
+                first_id + number,
+                table_id,
+                generations[new.lo_us, new.hi_us],
+                new.kind == FILE_ROWS and (new.lo_us, new.hi_us) not in revised,
+                self.snapshot_id,
+            )
+            for number, new in enumerate(add)
+        ]
+        self._insert_files(added)
+        return added
+
+    def _insert_files(self, files: Sequence[DataFile]) -> None:
+        try:
+            filing.insert_files(self._run, files)
+        except CatalogError as error:
+            if isinstance(error.__cause__, sa.exc.IntegrityError):
+                raise ConflictError(
+                    f'file "{files[0].path}" or one added with it is named already',
+                    hint="the job was committed before; plan it again",
+                ) from error
+            raise
 
     def _next_id(self, counter: sa.Column[int]) -> int:
         """A number that was never given out; counters only grow, also past dropped tables."""
@@ -226,9 +428,11 @@ class Transaction:
         live = sa.update(table).where(which, table.c.dropped_snapshot.is_(None))
         self._run(live.values(dropped_snapshot=self.snapshot_id))
 
-    def _run(self, statement: sa.Executable, rows: list[dict[str, Any]] | None = None) -> Any:
+    def _run(self, statement: sa.Executable | Prepared, rows: Any = None) -> Any:
         try:
             with self._translated():
+                if isinstance(statement, Prepared):
+                    return statement.run(self._connection, rows or {})
                 return self._connection.execute(statement, rows)
         except BaseException:
             self._failed = True

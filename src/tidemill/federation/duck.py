@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 import threading
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -47,8 +47,20 @@ _CANDIDATES = re.compile(r"Candidate (?:bindings|functions|tables)?:?\s*(.*)", r
 class Duck:
     """The instance. Cursors are one per thread: DuckDB runs one query at a time on each."""
 
-    def __init__(self, reference_path: Path, threads: int, memory_bytes: int) -> None:
-        self._settings = {"TimeZone": "'UTC'", "memory_limit": f"'{memory_bytes}B'"}
+    def __init__(
+        self,
+        reference_path: Path,
+        threads: int,
+        memory_bytes: int,
+        prepare: Callable[[duckdb.DuckDBPyConnection], None] | None = None,
+    ) -> None:
+        """``prepare`` lets the instance reach the storage of history."""
+        self._prepare = prepare
+        self._settings = {
+            "TimeZone": "'UTC'",
+            "memory_limit": f"'{memory_bytes}B'",
+            "parquet_metadata_cache": "true",  # our files are written once
+        }
         if threads:
             self._settings["threads"] = str(threads)
         self._reference_path = reference_path
@@ -82,6 +94,8 @@ class Duck:
                 self._connection.execute(f"SET GLOBAL {name} = {value}")  # for cursors too
             path = literal(str(self._reference_path))
             self._connection.execute(f"ATTACH {path} AS {REFERENCE}")
+            if self._prepare is not None:
+                self._prepare(self._connection)
         except duckdb.Error as error:
             self._connection.close()
             raise translated(error) from error
@@ -162,6 +176,17 @@ class Duck:
                 table = _with_whole_numbers(table, types)
             return table, types
         except (pa.ArrowException, OverflowError, RuntimeError) as error:
+            raise QueryError("the query failed", detail=str(error)) from error
+
+    @contextmanager
+    def lent(self, *, exact: bool) -> Iterator[duckdb.DuckDBPyConnection]:
+        """This thread's cursor, for queries that others write."""
+        try:
+            with self._in_use():
+                cursor = self.exact_cursor() if exact else self.cursor()
+                with self._running_on(cursor):
+                    yield cursor
+        except (pa.ArrowException, OverflowError) as error:
             raise QueryError("the query failed", detail=str(error)) from error
 
     def execute(self, sql: str, params: Mapping[str, object] | None = None) -> list[Any]:

@@ -1,10 +1,11 @@
 """The planner: a query's tree in, a plan out that names its scans.
 
-1. **bind**: parameters get names; now() becomes one of them, so that a statement has one now;
-2. **window**: TUMBLE, HOP, SESSION and RECENT become plain SQL over their tables;
-3. **name**: every table is found (with "did you mean" if not) and replaced: reference tables by
+1. **travel**: FOR SYSTEM_TIME AS OF leaves the tree; the moments stay with their scans;
+2. **bind**: parameters get names; now() becomes one of them, so that a statement has one now;
+3. **window**: TUMBLE, HOP, SESSION and RECENT become plain SQL over their tables;
+4. **name**: every table is found (with "did you mean" if not) and replaced: reference tables by
    their place in DuckDB, everything else by a scan;
-4. **ask**: the predicates that surely hold for a scan are noted, for the indices.
+5. **ask**: the predicates that surely hold for a scan are noted, for the indices.
 
 A plan depends on the text and the catalog's snapshot alone, so it is kept and used again; values,
 clocks and rows come in when it runs.
@@ -20,7 +21,7 @@ from sqlglot import exp
 
 from tidemill.catalog.checks import shorten
 from tidemill.catalog.model import Snapshot, Table
-from tidemill.errors import UnknownNameError, did_you_mean
+from tidemill.errors import UnknownNameError, UnsupportedError, did_you_mean
 from tidemill.federation import system
 from tidemill.federation.duck import REFERENCE
 from tidemill.federation.lookup import Lookup, lookup_of
@@ -31,6 +32,7 @@ from tidemill.sql.latest import newest_wanted
 from tidemill.sql.names import find_cte, position_of, table_name_of
 from tidemill.sql.params import Params, check_params, placeholder_key, placeholders, value_of
 from tidemill.sql.predicates import Conjunct, ScanRequest, find_scans
+from tidemill.sql.travel import take_system_time
 from tidemill.sql.windows import Bound, rewrite_deferred
 
 NOW = "tidemill_now"
@@ -50,6 +52,8 @@ class Scan:
     conjuncts: tuple[Conjunct, ...] = ()
     with_seq: bool = False
     newest: int | None = None
+    as_of: exp.Expression | None = None
+    columns: frozenset[str] | None = None  # that suffice; None means all
 
 
 @dataclass(frozen=True)
@@ -64,11 +68,12 @@ class KeyQuery:
     plan: Plan
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Plan:
     """What runs: SQL over scans, the parameters to fill, and the key queries that run before."""
 
     sql: str
+    tree: exp.Expression
     scans: tuple[Scan, ...]
     keys: tuple[str, ...]
     names: tuple[str, ...]
@@ -91,6 +96,7 @@ def make_plan(query: exp.Expression, snapshot: Snapshot, params: Params = None) 
     tree = query.copy()
     if isinstance(tree, exp.Summarize) and isinstance(tree.this, exp.Table):
         tree.set("this", exp.select("*").from_(tree.this))
+    moments = {id(node): moment for node, moment in take_system_time(tree)}
     rewritten = rewrite_deferred(tree, snapshot.find, params, copy=False)
     tree = rewritten.query
     window_names = {bound.name for bound in rewritten.bounds}
@@ -100,9 +106,11 @@ def make_plan(query: exp.Expression, snapshot: Snapshot, params: Params = None) 
     tables = list(unbound_tables(tree))
     prefix = _free_prefix(tree, "tm_scan_")
     names_of = {id(node): f"{prefix}{number}" for number, (node, _) in enumerate(tables)}
-    key_queries = _take_key_queries(tree, requests.values(), names_of, snapshot)
+    # A key query reads its tables as they are now, so that a query of the past has none.
+    wanted = () if moments else requests.values()
+    key_queries = _take_key_queries(tree, wanted, names_of, snapshot)
     scans: list[Scan] = []
-    lookup = _lookup(tree, requests, tables, snapshot)
+    lookup = None if moments else _lookup(tree, requests, tables, snapshot)
     for node, name in tables:
         if node.root() is not tree:
             continue  # it went into a key query
@@ -113,10 +121,16 @@ def make_plan(query: exp.Expression, snapshot: Snapshot, params: Params = None) 
         if with_seq:
             hide_seq(node)
         scan = _resolve(node, name, names_of[id(node)], snapshot, conjuncts, with_seq)
+        moment = moments.get(id(node))
+        if moment is not None and (scan is None or scan.kind != HOT):
+            raise _no_past(node, name)
         if scan is not None:
-            scans.append(replace(scan, newest=newest))
+            newest = None if moment is not None else newest
+            columns = request.columns if request else None
+            scans.append(replace(scan, newest=newest, as_of=moment, columns=columns))
     return Plan(
         tree.sql(dialect="duckdb"),
+        tree,
         tuple(scans),
         tuple(keys),
         tuple(names),
@@ -168,9 +182,10 @@ def _take_key_queries(
 
 
 def _free_prefix(tree: exp.Expression, prefix: str) -> str:
-    """How the names of scans begin: as no name in the query does."""
-    names = {str(identifier.this).lower() for identifier in tree.find_all(exp.Identifier)}
-    while any(name.startswith(prefix) for name in names):
+    """How the names of scans begin: as nothing in the query does, for text replaces them later."""
+    names = {str(node.this).lower() for node in tree.find_all(exp.Identifier)}
+    names |= {str(node.this).lower() for node in tree.find_all(exp.Literal)}
+    while any(prefix in name for name in names):
         prefix += "_"
     return prefix
 
@@ -263,6 +278,14 @@ def _replace(node: exp.Table, name: str, schema: str | None) -> None:
 def _is_file(name: str) -> bool:
     """DuckDB reads FROM 'file.parquet'; such a name has an ending and a file behind it."""
     return "." in name and (any(sign in name for sign in "*?[") or Path(name).exists())
+
+
+def _no_past(node: exp.Table, name: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"{shorten(name)} has no past that can be read",
+        hint="FOR SYSTEM_TIME AS OF reads streaming tables",
+        position=position_of(node),
+    )
 
 
 def _unknown(node: exp.Table, name: str, snapshot: Snapshot) -> UnknownNameError:

@@ -6,41 +6,50 @@ same twice. EXPLAIN uses the same steps, so it shows what runs and not what migh
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import cached_property
 
 import pyarrow as pa
 
 from tidemill.catalog.model import Table
+from tidemill.catalog.store import Catalog
 from tidemill.clock import Clock, from_us, to_us
 from tidemill.errors import UnknownNameError
 from tidemill.federation.duck import Duck
 from tidemill.federation.lookup import ROWS_MAX as LOOKUP_ROWS_MAX
 from tidemill.federation.lookup import answer, exact_conditions
+from tidemill.federation.past import PastScan, Pin, Pins, past, present, side_files_sql
 from tidemill.federation.planner import HOT, LATE, NOW, SYSTEM, Plan, Scan
 from tidemill.federation.scans import KEYS_MAX, Asked, wanted_of
 from tidemill.federation.system import SystemTables
+from tidemill.history.storage import Storage
+from tidemill.hot.side import SideTable
 from tidemill.hot.table import HotTable
 from tidemill.hot.view import Condition, Selection, View, Wanted
 from tidemill.sql.fold import NotConstant, comparable, constant
 from tidemill.sql.params import Params
+from tidemill.sql.travel import moment_us
 from tidemill.sql.windows import NowBounds
+from tidemill.types import quote
 
 TIME_US_MIN, TIME_US_MAX = to_us(datetime.min), to_us(datetime.max)
-
-LOCAL = "local (DuckDB over hot blocks)"
-LOOKUP = "lookup (few rows, tested without DuckDB)"
 
 
 @dataclass(frozen=True)
 class Selected:
-    """The rows chosen for one scan: what was wanted, and what the indices made of it."""
+    """The rows chosen for one scan: what was wanted, what the indices made of it, and what is
+    read of history (``files_sql``, None if nothing)."""
 
     scan: Scan
     table: pa.Table
     wanted: Wanted | None = None
     selection: Selection | None = None
+    past: PastScan | None = None
+    files_sql: str | None = None
+    as_of_us: int | None = None
 
 
 @dataclass(frozen=True)
@@ -51,21 +60,76 @@ class Filled:
     values: dict[str, object]
     selected: tuple[Selected, ...]
     sources: dict[str, pa.Table]
+    pin: Pin
     exact: list[Condition] | None = None
+    route: str = "local"
+    reason: str = ""
 
     @property
-    def route(self) -> str:
-        return LOCAL if self.exact is None else LOOKUP
+    def manner(self) -> str:
+        """How the route answers, in a few words."""
+        if self.route == "spark":
+            return "DuckDB in Spark's tasks over files, in this process over hot blocks"
+        if self.route == "spark_sql":
+            return "Spark's own SQL over files and hot rows"
+        if self.exact is not None:
+            return "lookup: few rows, tested without DuckDB"
+        if any(chosen.files_sql for chosen in self.selected):
+            return "DuckDB over hot blocks and files"
+        return "DuckDB over hot blocks"
+
+    @property
+    def history_bytes(self) -> int:
+        return sum(chosen.past.bytes for chosen in self.selected if chosen.past is not None)
+
+    @cached_property
+    def sql(self) -> str:
+        """The plan's SQL, the names of scans replaced where they read files as well."""
+        texts = {
+            quote(chosen.scan.source): _both(chosen) for chosen in self.selected if chosen.files_sql
+        }
+        if not texts:
+            return self.plan.sql
+        names = re.compile("|".join(re.escape(name) for name in texts))
+        return names.sub(lambda found: texts[found[0]], self.plan.sql)
+
+
+def _both(chosen: Selected) -> str:
+    """A scan's rows in files and in memory, as a table expression."""
+    if not chosen.table.num_rows:
+        return f"({chosen.files_sql})"
+    return f"({chosen.files_sql} UNION ALL SELECT * FROM {quote(chosen.scan.source)})"
+
+
+@dataclass(frozen=True)
+class Moment:
+    """All that a statement looks at, taken at its beginning."""
+
+    views: dict[int, View]
+    sides: dict[tuple[int, str], SideTable]
+    pin: Pin
+    params: Params
+    now_us: int
 
 
 class Runner:
     def __init__(
-        self, duck: Duck, hot: Mapping[int, HotTable], system: SystemTables, clock: Clock
+        self,
+        duck: Duck,
+        hot: Mapping[int, HotTable],
+        system: SystemTables,
+        clock: Clock,
+        catalog: Catalog,
+        pins: Pins,
+        storage: Storage,
     ) -> None:
         self._duck = duck
         self._hot = hot
         self._system = system
         self._clock = clock
+        self._catalog = catalog
+        self._pins = pins
+        self._storage = storage
 
     def run(self, plan: Plan, params: Params) -> tuple[pa.Table, list[str]]:
         return self.run_filled(self.fill(plan, params))
@@ -74,47 +138,58 @@ class Runner:
         lookup = filled.plan.lookup
         if lookup is not None and filled.exact is not None:
             return answer(lookup, filled.exact, filled.selected[0].table), lookup.types
-        return self._duck.query(filled.plan.sql, filled.values, filled.sources)
+        return self._duck.query(filled.sql, filled.values, filled.sources)
 
     def fill(self, plan: Plan, params: Params) -> Filled:
-        """Values, then views of all tables, then the rows that can matter."""
+        """Values, then views of all tables, then the snapshot, then the rows that can matter."""
         views: dict[int, View] = {}
+        sides: dict[tuple[int, str], SideTable] = {}
         clocks: dict[str, NowBounds] = {}
-        for table in _hot_tables(plan):
-            if table.table_id not in views:
-                hot = self._table(table)
-                clocks[table.name.lower()] = _bounds(hot)
-                views[table.table_id] = hot.view()
+        for scan in _scans(plan):
+            if scan.table is None:
+                continue
+            hot = self._table(scan.table)
+            if scan.kind == HOT and scan.table.table_id not in views:
+                clocks[scan.table.name.lower()] = _bounds(hot)
+                views[scan.table.table_id] = hot.view()
+            elif scan.kind != HOT:
+                side = hot.published.late if scan.kind == LATE else hot.published.rejected
+                sides[scan.table.table_id, scan.kind] = side.hold()
+        # Memory first, the snapshot second: rows go from the one to the other, never back.
+        moment = Moment(views, sides, self._pins.pin(), params, self._clock.now_us())
         values = plan.values(params)
         for bound in plan.bounds:
             values[bound.name] = bound.value(lambda name: clocks[name.lower()])
-        return self._fill(plan, values, views)
+        return self._fill(plan, values, moment)
 
-    def _fill(self, plan: Plan, values: dict[str, object], views: dict[int, View]) -> Filled:
+    def _fill(self, plan: Plan, values: dict[str, object], moment: Moment) -> Filled:
         if plan.uses_now:
-            values[NOW] = from_us(self._clock.now_us()).replace(tzinfo=UTC)
+            values[NOW] = from_us(moment.now_us).replace(tzinfo=UTC)
         keys: dict[str, list[Asked]] = {}
         sources: dict[str, pa.Table] = {}
         for query in plan.key_queries:
             given = {key: values[key] for key in query.plan.keys}
-            filled = self._fill(query.plan, query.plan.values(given), views)
-            table, _ = self._duck.query(query.plan.sql, filled.values, filled.sources, exact=True)
+            filled = self._fill(query.plan, query.plan.values(given), moment)
+            table, _ = self._duck.query(filled.sql, filled.values, filled.sources, exact=True)
             sources[query.source] = table
             if table.num_rows <= KEYS_MAX:
                 asked = (query.column, "in", tuple(table.column(0).to_pylist()))
                 keys.setdefault(query.scan, []).append(asked)
         selected = tuple(
-            self._select(scan, views, values, keys.get(scan.source, [])) for scan in plan.scans
+            self._select(scan, moment, values, keys.get(scan.source, [])) for scan in plan.scans
         )
         sources.update({chosen.scan.source: chosen.table for chosen in selected})
         used = {name: value for name, value in values.items() if name in plan.used}
-        return Filled(plan, used, selected, sources, self._exact(plan, selected, values))
+        exact = self._exact(plan, selected, values)
+        return Filled(plan, used, selected, sources, moment.pin, exact)
 
     def _exact(
         self, plan: Plan, selected: tuple[Selected, ...], values: Mapping[str, object]
     ) -> list[Condition] | None:
         """The conditions of a lookup that is small enough to be answered without DuckDB."""
         if plan.lookup is None or selected[0].table.num_rows > LOOKUP_ROWS_MAX:
+            return None
+        if selected[0].files_sql is not None:
             return None
         scan = selected[0].scan
         asked = _asked(scan, values)
@@ -131,29 +206,63 @@ class Runner:
     def _select(
         self,
         scan: Scan,
-        views: dict[int, View],
+        moment: Moment,
         values: Mapping[str, object],
         keys: list[Asked],
     ) -> Selected:
         if scan.kind == SYSTEM:
             return Selected(scan, self._system.table(scan.name))
         assert scan.table is not None
-        hot = self._table(scan.table)
+        table = scan.table
+        history = moment.pin.snapshot.history(table.table_id)
         if scan.kind != HOT:
-            side = hot.published.late if scan.kind == LATE else hot.published.rejected
-            with hot.published.lock:
-                return Selected(scan, side.table())
+            side = moment.sides[table.table_id, scan.kind].after(history.moved_seq)
+            sql, _ = side_files_sql(self._storage, table, history, scan.kind)
+            return Selected(scan, side, files_sql=sql)
         asked = [*_asked(scan, values), *keys]
         newest = scan.newest if len(asked) == len(scan.conjuncts) else None
-        wanted = wanted_of(scan.table, asked, scan.with_seq, newest)
-        selection = views[scan.table.table_id].select(wanted)
-        return Selected(scan, selection.table, wanted, selection)
+        wanted = wanted_of(table, asked, scan.with_seq, newest)
+        self._note_window(table, wanted)
+        view = moment.views[table.table_id].after(history.moved_seq)
+        if scan.as_of is not None:
+            return self._select_past(scan, moment, view, wanted)
+        found = present(history, view, wanted)
+        files_sql = found.sql(self._storage, table, scan.with_seq)
+        if files_sql is not None and newest is not None:
+            wanted = replace(wanted, newest=None)  # the newest may be in files
+        selection = view.select(wanted)
+        return Selected(scan, selection.table, wanted, selection, found, files_sql)
+
+    def _select_past(self, scan: Scan, moment: Moment, view: View, wanted: Wanted) -> Selected:
+        assert scan.as_of is not None
+        assert scan.table is not None
+        at_us = moment_us(scan.as_of, moment.params, moment.now_us)
+        hot = self._table(scan.table)
+        found, rows = past(
+            self._catalog,
+            self._pins,
+            scan.table,
+            hot.marks.seq_at(at_us),
+            moment.pin.snapshot,
+            view,
+            wanted,
+            at_us,
+        )
+        files_sql = found.sql(self._storage, scan.table, scan.with_seq)
+        return Selected(scan, rows, wanted, None, found, files_sql, at_us)
+
+    def _note_window(self, table: Table, wanted: Wanted) -> None:
+        """Tell the mover how far back queries read."""
+        hot = self._hot.get(table.table_id)
+        now_us = hot.progress.now_us() if hot is not None else None
+        if hot is not None and now_us is not None and wanted.low_us is not None:
+            hot.windows.note(self._clock.now_us(), now_us - wanted.low_us)
 
 
-def _hot_tables(plan: Plan) -> Iterator[Table]:
-    yield from (scan.table for scan in plan.scans if scan.kind == HOT and scan.table)
+def _scans(plan: Plan) -> Iterator[Scan]:
+    yield from plan.scans
     for query in plan.key_queries:
-        yield from _hot_tables(query.plan)
+        yield from _scans(query.plan)
 
 
 def _bounds(hot: HotTable) -> NowBounds:

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from tidemill.catalog.model import Index
 from tidemill.hot import keys
+from tidemill.hot.piece import rows_up_to
 from tidemill.hot.values import Directory, build_hash, build_ordered
 
 # As many rows as DuckDB puts in a row group: measured best for scans (docs/design).
@@ -72,6 +73,19 @@ class Block:
     def without_index(self, index_id: int) -> Block:
         kept = {key: value for key, value in self.directories.items() if key != index_id}
         return replace(self, directories=kept)
+
+    def after(self, seq: int, indexes: tuple[Index, ...]) -> Block | None:
+        """The rows behind a sequence number, or None if there are none."""
+        if self.last_seq <= seq:
+            return None
+        skip = rows_up_to(self, seq)
+        if not skip:
+            return self
+        seqs = None if self.seqs is None else self.seqs[skip:]
+        first = self.first_seq + skip if seqs is None else int(seqs[0])
+        batch = self.batch.slice(skip)
+        rest = make_block(self.block_id, first, batch, indexes, self.time_column)
+        return replace(rest, last_seq=self.last_seq, seqs=seqs)
 
     def without_rows(self, seqs: set[int], indexes: tuple[Index, ...]) -> Block | None:
         """The block without some rows, or None when nothing is left."""

@@ -17,6 +17,16 @@ POINTS = (
     "append.published",
     "segment.created",
     "segment.removed",
+    "move.planned",
+    "task.written",
+    "move.written",
+    "move.committed",
+    "move.released",
+    "load.written",
+    "load.committed",
+    "compact.written",
+    "compact.committed",
+    "expire.committed",
 )
 
 _armed, _, _count = os.environ.get("TIDEMILL_CRASH_AT", "").partition(":")

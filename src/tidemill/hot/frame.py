@@ -66,9 +66,9 @@ def encode(
     return [_HEADER.pack(_MAGIC, kind, body_bytes, crc, len(packed), first_seq), *parts]
 
 
-def encode_row(first_seq: int, row: tuple[Any, ...], newest_us: int | None) -> bytes:
+def encode_row(first_seq: int, row: tuple[Any, ...], newest_us: int | None, at_us: int) -> bytes:
     """A frame with one stored row, in as few steps as possible."""
-    packed = ormsgpack.packb({"n": newest_us, "o": (row,)})
+    packed = ormsgpack.packb({"n": newest_us, "a": at_us, "o": (row,)})
     body = packed + _PADS[-len(packed) % _ALIGN]
     crc = zlib.crc32(body, zlib.crc32(_CHECKED.pack(ROWS, len(body), len(packed), first_seq)))
     return _HEADER.pack(_MAGIC, ROWS, len(body), crc, len(packed), first_seq) + body
@@ -95,6 +95,16 @@ def read_at(buffer: pa.Buffer, offset: int) -> Frame:
         sections.append((name, buffer.slice(at, size)))
         at += size + -size % _ALIGN
     return Frame(kind, first_seq, meta, tuple(sections), HEADER_BYTES + body_bytes)
+
+
+def peek(view: memoryview, offset: int) -> tuple[int, int]:
+    """Size and first sequence number of the frame at an offset, its checksum not looked at."""
+    if offset + HEADER_BYTES > view.nbytes:
+        raise TornError("the header of the frame is cut")
+    magic, _, body_bytes, _, _, first_seq = _HEADER.unpack_from(view, offset)
+    if magic != _MAGIC:
+        raise TornError("there is no frame")
+    return HEADER_BYTES + body_bytes, first_seq
 
 
 def has_frame_after(buffer: pa.Buffer, offset: int) -> bool:

@@ -6,6 +6,7 @@ Whatever the table says, every row is counted once: rows_in = stored + late + re
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 
 import numpy as np
@@ -16,10 +17,13 @@ from tidemill.catalog.model import Table
 from tidemill.clock import from_us
 from tidemill.errors import DuplicateKeyError, LateRowsError
 from tidemill.hot import keys
-from tidemill.hot.primary import PrimaryKeys
+from tidemill.hot.primary import Key, PrimaryKeys
 from tidemill.hot.progress import Progress
 from tidemill.hot.published import Published, Unit
 from tidemill.rendering import rows_as_json
+
+FindKeys = Callable[[pa.RecordBatch], dict[Key, int]]
+"""Which keys of a batch history holds, with the sequence number of each."""
 
 
 @dataclass
@@ -118,6 +122,7 @@ class Sorter:
     primary: PrimaryKeys | None
     published: Published
     next_seq: int
+    history: FindKeys | None = None
 
     def sort(self, accepted: Accepted) -> Sorted:
         """Set late rows and repeated keys apart; raise if the table refuses them."""
@@ -176,7 +181,9 @@ class Sorter:
         young = primary.young()
         blocks, gone = self.published.blocks_between(int(times.min()), int(times.max()))
         policy = self.table.settings["on_conflict"]
-        found = primary.check(batch, young, blocks, gone, policy, self.next_seq)
+        # Memory first, then history: rows only go from here to there, so none is missed.
+        moved = self.history(batch) if self.history is not None else {}
+        found = primary.check(batch, young, blocks, gone, policy, self.next_seq, moved)
         result.replaced += found.replaced
         if found.kept is None:
             return batch

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -41,10 +41,41 @@ class Piece:
             return self.seqs
         return np.arange(self.first_seq, self.first_seq + self.rows, dtype=np.int64)
 
+    def after(self, seq: int) -> Piece | None:
+        """The rows behind a sequence number, or None if there are none."""
+        if self.last_seq <= seq:
+            return None
+        skip = rows_up_to(self, seq)
+        if not skip:
+            return self
+        seqs = None if self.seqs is None else self.seqs[skip:]
+        first = self.first_seq + skip if seqs is None else int(seqs[0])
+        return Piece(first, self.last_seq, self.batch.slice(skip), seqs)
+
     def without_rows(self, seqs: set[int]) -> Piece:
         own = self.seq_column()
         kept = np.flatnonzero(~np.isin(own, np.fromiter(seqs, np.int64, len(seqs))))
         return Piece(self.first_seq, self.last_seq, self.batch.take(pa.array(kept)), own[kept])
+
+
+class HasSeqs(Protocol):
+    """Rows with ascending sequence numbers: a block or a piece."""
+
+    @property
+    def first_seq(self) -> int: ...
+
+    @property
+    def rows(self) -> int: ...
+
+    @property
+    def seqs(self) -> npt.NDArray[np.int64] | None: ...
+
+
+def rows_up_to(part: HasSeqs, seq: int) -> int:
+    """How many rows have a sequence number up to this one."""
+    if part.seqs is not None:
+        return int(np.searchsorted(part.seqs, seq, "right"))
+    return min(max(seq - part.first_seq + 1, 0), part.rows)
 
 
 def merge(pieces: list[Piece]) -> Piece:

@@ -9,7 +9,9 @@ kept in a dictionary.
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -22,6 +24,7 @@ from tidemill.hot.block import Block
 
 PRIMARY_INDEX_ID = 0
 Key = tuple[Any, ...]
+NO_KEYS: Mapping[Key, int] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -65,13 +68,14 @@ class PrimaryKeys:
         gone: set[int],
         policy: str,
         first_seq: int,
+        moved: Mapping[Key, int] = NO_KEYS,
     ) -> Conflicts:
         """Compare a batch with itself, the young rows and the blocks it may repeat.
 
         ``gone`` are rows that were replaced but still stand in their blocks; ``first_seq`` is the
-        sequence number that the batch's first row will get."""
+        sequence number that the batch's first row will get; ``moved`` are keys in history."""
         own = self.keys_of(batch)
-        known = self._known(batch, own, young, blocks, gone)
+        known = {**moved, **self._known(batch, own, young, blocks, gone)}
         if policy == "replace":
             return _replaced(own, known, first_seq)
         seen: set[Key] = set()
@@ -89,6 +93,12 @@ class PrimaryKeys:
         seqs = range(first_seq, first_seq + batch.num_rows)
         with self._lock:
             self._young.update(zip(self.keys_of(batch), seqs, strict=True))
+
+    def forget(self, seqs: Iterable[int]) -> None:
+        """These rows are rows no more."""
+        gone = set(seqs)
+        with self._lock:
+            self._young = {key: seq for key, seq in self._young.items() if seq not in gone}
 
     def settle(self, last_seq: int) -> None:
         """The rows up to a sequence number are in blocks now."""

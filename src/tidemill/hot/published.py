@@ -25,6 +25,7 @@ from tidemill.hot.view import View
 
 ROWS_PENDING_MAX = 1_024
 ROW_BYTES_ESTIMATE = 256
+SEQ_BYTES_ESTIMATE = 64  # of a number in a set
 TAIL_SHARES = 16
 
 
@@ -62,6 +63,10 @@ class Published:
         self.late = SideTable(late_schema(table.schema))
         self.rejected = SideTable(REJECTED_SCHEMA)
         self.last_seq = 0
+        self.moved_seq = 0  # history holds the rows up to here
+        self._dead: set[int] = set()  # replaced rows behind moved_seq, which no move may write
+        self._buried: set[int] = set()  # rows of history that rows in memory replaced
+        self._loaded: list[tuple[int, int]] = []  # numbers that were never in memory
         self._indexes = indexes
         self._time_column = table.time_column
         self._next_block_id = 1
@@ -79,7 +84,8 @@ class Published:
     @property
     def nbytes(self) -> int:
         held = self._block_bytes + self._tail_bytes + self.late.nbytes + self.rejected.nbytes
-        return held + len(self._rows) * ROW_BYTES_ESTIMATE
+        marked = len(self._dead) + len(self._buried)
+        return held + len(self._rows) * ROW_BYTES_ESTIMATE + marked * SEQ_BYTES_ESTIMATE
 
     @property
     def is_due(self) -> bool:
@@ -102,11 +108,36 @@ class Published:
                 self._add_piece(Piece(seq, seq + batch.num_rows - 1, batch))
                 seq += batch.num_rows
             self.last_seq = unit.first_seq + unit.row_count - 1
-            self._replaced.update(unit.replaced)
+            if unit.replaced:
+                self.bury(unit.replaced)
             if unit.late is not None:
                 self.late.add(unit.late, unit.first_seq)
             if unit.rejected is not None:
                 self.rejected.add(unit.rejected, unit.first_seq)
+
+    def bury(self, replaced: Iterable[int]) -> None:
+        """Rows gave way to newer ones: those in memory leave it, those in history are hidden."""
+        with self.lock:
+            self._view = None
+            for seq in replaced:
+                if seq <= self.moved_seq or self.is_loaded(seq):
+                    self._buried.add(seq)
+                else:
+                    self._dead.add(seq)
+                    self._replaced.add(seq)
+
+    def add_loaded(self, first_seq: int, last_seq: int) -> None:
+        """A load was given these numbers, behind all before; its rows are in history only."""
+        with self.lock:
+            known = self._loaded
+            if known and known[-1][1] + 1 == first_seq:
+                known[-1] = (known[-1][0], last_seq)
+            else:
+                known.append((first_seq, last_seq))
+
+    def is_loaded(self, seq: int) -> bool:
+        place = bisect_right(self._loaded, (seq, 2**63))
+        return place > 0 and self._loaded[place - 1][1] >= seq
 
     def _show_rows(self, unit: Unit) -> None:
         if self._rows and unit.first_seq != self._rows_first_seq + len(self._rows):
@@ -185,9 +216,48 @@ class Published:
                 self._view = None
             if self._view is None:
                 self._view = View(
-                    self.table, self._blocks, self._interval.freeze(), self._tail, self.last_seq
+                    self.table,
+                    self._blocks,
+                    self._interval.freeze(),
+                    self._tail,
+                    self.last_seq,
+                    self.moved_seq,
+                    frozenset(self._buried),
                 )
             return self._view
+
+    def dead_up_to(self, seq: int) -> frozenset[int]:
+        """The rows up to a sequence number that were replaced and not moved."""
+        with self.lock:
+            return frozenset(dead for dead in self._dead if dead <= seq)
+
+    def release(self, moved_seq: int, unwritten: frozenset[int], deleted: frozenset[int]) -> None:
+        """History holds the rows up to a sequence number now: let go of them.
+
+        ``unwritten`` are the dead rows that the move left out: rows that died since are in its
+        files and must be hidden there. ``deleted`` are buried rows that its files delete."""
+        with self.lock:
+            if moved_seq <= self.moved_seq:
+                return
+            self._gather_rows()
+            self._apply_replaced()
+            self.moved_seq = moved_seq
+            self._loaded = [span for span in self._loaded if span[1] > moved_seq]
+            self._buried -= deleted
+            died = {seq for seq in self._dead if seq <= moved_seq}
+            self._buried |= died - unwritten
+            self._dead -= died
+            dropped = [block for block in self._blocks if block.first_seq <= moved_seq]
+            cut = [block.after(moved_seq, self._indexes) for block in dropped]
+            added = [block for block in cut if block is not None]
+            kept = [block for block in self._blocks if block.first_seq > moved_seq]
+            if dropped:
+                self._set_blocks((*added, *kept), added, dropped)
+            rest = [piece.after(moved_seq) for piece in self._tail]
+            self._set_tail(tuple(piece for piece in rest if piece is not None))
+            self.late.release(moved_seq)
+            self.rejected.release(moved_seq)
+            self._view = None
 
     def blocks_between(self, low_us: int, high_us: int) -> tuple[list[Block], set[int]]:
         """Blocks, and the replaced rows that still stand in them, which a view would leave out."""

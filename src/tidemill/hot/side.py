@@ -6,6 +6,7 @@ type at all. Both carry the reason and the time at which they were set aside.
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -49,7 +50,8 @@ class SideTable:
 
     def add(self, batch: pa.RecordBatch, seq: int) -> None:
         """Take rows that were logged in the frame with this sequence number."""
-        self._pieces = add(self._pieces, Piece(seq, seq, batch))
+        seqs = np.full(batch.num_rows, seq, dtype=np.int64)
+        self._pieces = add(self._pieces, Piece(seq, seq, batch, seqs))
         self.nbytes = sum(int(piece.batch.nbytes) for piece in self._pieces)
 
     def table(self) -> pa.Table:
@@ -64,6 +66,23 @@ class SideTable:
         if len(kept) < len(self._pieces):
             self._pieces = tuple(kept)
             self.nbytes = sum(int(piece.batch.nbytes) for piece in self._pieces)
+
+    def hold(self) -> SideTable:
+        """What is there now, held still."""
+        held = SideTable(self.schema)
+        held._pieces = self._pieces
+        return held
+
+    def after(self, seq: int) -> pa.Table:
+        """The rows of frames behind a sequence number."""
+        kept = [piece.after(seq) for piece in self._pieces]
+        return pa.Table.from_batches([piece.batch for piece in kept if piece], self.schema)
+
+    def release(self, seq: int) -> None:
+        """History holds the rows of frames up to this sequence number."""
+        kept = [piece.after(seq) for piece in self._pieces]
+        self._pieces = tuple(piece for piece in kept if piece is not None)
+        self.nbytes = sum(int(piece.batch.nbytes) for piece in self._pieces)
 
     @property
     def first_seq(self) -> int | None:

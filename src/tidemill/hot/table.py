@@ -16,6 +16,8 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -26,14 +28,16 @@ from tidemill.clock import Clock
 from tidemill.errors import BackpressureError, ClosedError, CorruptLogError
 from tidemill.hot import frame, keys
 from tidemill.hot.crash import point
-from tidemill.hot.intake import Accepted, AppendResult, Counters, Sorted, Sorter
+from tidemill.hot.intake import Accepted, AppendResult, Counters, FindKeys, Sorted, Sorter
 from tidemill.hot.log import Log
+from tidemill.hot.marks import Marks
 from tidemill.hot.offsets import Offsets
 from tidemill.hot.primary import PrimaryKeys
 from tidemill.hot.progress import Progress
 from tidemill.hot.published import ROW_BYTES_ESTIMATE, Published, Unit
 from tidemill.hot.side import REJECTED_SCHEMA, late_batch, rejected_batch
 from tidemill.hot.view import View
+from tidemill.hot.windows import Windows
 
 # A larger row goes the long way, where its true size is known and counted.
 ROW_BYTES_MAX = 4 * ROW_BYTES_ESTIMATE
@@ -41,7 +45,18 @@ NO_META: dict[str, Any] = {"g": 0, "k": 0, "s": None, "f": None}
 
 
 class HotTable:
-    def __init__(self, table: Table, clock: Clock, backpressure_wait_us: int) -> None:
+    def __init__(
+        self,
+        table: Table,
+        clock: Clock,
+        backpressure_wait_us: int,
+        moved_seq: int = 0,
+        reserved_seq: int = 0,
+        loaded: Iterable[tuple[int, int]] = (),
+    ) -> None:
+        """``moved_seq``, ``reserved_seq`` and ``loaded`` are the catalog's: what history holds of
+        the rows that came through here, the last number that a load was given, and the ranges of
+        those that were committed."""
         assert table.time_column is not None
         settings = table.settings
         self.table = table
@@ -52,6 +67,14 @@ class HotTable:
         )
         self.primary = PrimaryKeys(table.primary_key, table.table_id) if table.primary_key else None
         self.published = Published(table, self._indexes())
+        self.published.moved_seq = self.published.last_seq = moved_seq
+        for span in sorted(loaded):
+            if span[1] > moved_seq:
+                self.published.add_loaded(*span)
+        self.marks = Marks()
+        self.windows = Windows()
+        self.find_keys: FindKeys | None = None
+        self.on_pressure: Callable[[HotTable], None] | None = None
         self._log: Log | None = None
         self._clock = clock
         self._wait_s = backpressure_wait_us / 1_000_000
@@ -59,7 +82,8 @@ class HotTable:
         self._write_lock = threading.RLock()
         self._publish_lock = threading.Lock()
         self._freed = threading.Condition()
-        self._next_seq = 1
+        self._next_seq = max(moved_seq, reserved_seq) + 1
+        self._reserved_seq = reserved_seq
         self._unpublished: deque[Unit] = deque()
         # One counter for each lock: a shared one would lose updates.
         self._bytes_written = 0
@@ -84,7 +108,8 @@ class HotTable:
     @property
     def waiting_rows(self) -> int:
         """Rows that are written but not yet visible."""
-        return self._next_seq - 1 - self.published.last_seq
+        with self._write_lock:
+            return sum(unit.row_count for unit in self._unpublished)
 
     def view(self) -> View:
         """What is published now, held still."""
@@ -130,7 +155,7 @@ class HotTable:
             if is_late or self.nbytes + ROW_BYTES_ESTIMATE > self.table.settings["memory"]:
                 return False
             seq, newest = self._next_seq, self.progress.newest_of_one(time_us)
-            encoded = frame.encode_row(seq, row, newest)
+            encoded = frame.encode_row(seq, row, newest, self._clock.now_us())
             if len(encoded) > ROW_BYTES_MAX:
                 return False
             ticket = log.write([encoded])
@@ -163,7 +188,14 @@ class HotTable:
         return self.offsets.holds(accepted.source, accepted.offset)
 
     def _sorter(self) -> Sorter:
-        return Sorter(self.table, self.progress, self.primary, self.published, self._next_seq)
+        return Sorter(
+            self.table,
+            self.progress,
+            self.primary,
+            self.published,
+            self._next_seq,
+            self.find_keys,
+        )
 
     def _wait_for_room(self, nbytes: int, deadline_s: float) -> None:
         """Wait until the batch fits the table's memory; raise when it does not in time."""
@@ -183,6 +215,8 @@ class HotTable:
         self.expire()
         with self._publish_lock:
             self.published.settle_replaced()
+        if self.on_pressure is not None:
+            self.on_pressure(self)
         with self._freed:
             if self._freed.wait_for(has_room, max(deadline_s - time.monotonic(), 0)):
                 return
@@ -216,6 +250,7 @@ class HotTable:
             "p": result.replaced,
             "s": accepted.source,
             "f": accepted.offset,
+            "a": now_us,
         }
         # The rows are read from our own buffers: the caller may reuse theirs.
         schema = self.table.schema
@@ -242,9 +277,10 @@ class HotTable:
         if self.primary is not None:
             seq = unit.first_seq
             for batch in unit.batches:
-                self.primary.add(batch, seq)
+                if seq + batch.num_rows - 1 > self.published.moved_seq:
+                    self.primary.add(batch, seq)
                 seq += batch.num_rows
-        self._next_seq = unit.first_seq + unit.row_count
+        self._next_seq = max(unit.first_seq + unit.row_count, self._reserved_seq + 1)
 
     def _publish(self, durable: int) -> None:
         """Show readers every unit that is durable, in the order written."""
@@ -256,6 +292,7 @@ class HotTable:
                 self.published.show(unit)
                 self.progress.show(unit.newest_us)
                 self._unpublished.popleft()
+            self.marks.add(self._clock.now_us(), self.published.last_seq)
             if self.published.is_due:
                 self._seal()
 
@@ -263,6 +300,54 @@ class HotTable:
         last_seq = self.published.seal()
         if self.primary is not None:
             self.primary.settle(last_seq)
+
+    # -- move
+
+    def reserve(self, count: int, record: Callable[[int, int], None]) -> int:
+        """Give sequence numbers to a load; ``record(first, last)`` makes that durable. Answers
+        the first."""
+        with self._write_lock:
+            first, last = self._next_seq, self._next_seq + count - 1
+            record(first, last)
+            self._reserved_seq = last
+            self._next_seq = last + 1
+            self.published.add_loaded(first, last)
+            return first
+
+    def reached_seq(self) -> int | None:
+        """The last number given out, loads included, if all rows up to it are published."""
+        with self._write_lock:
+            return None if self._unpublished else self._next_seq - 1
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Let no writer in, so that keys can be compared and files committed as one step."""
+        with self._write_lock:
+            if self._log is not None:
+                self._finish(self._log, self._log.written_ticket())
+            yield
+
+    def forget(self, seqs: Iterable[int]) -> None:
+        """Rows gave way to rows that were loaded: files of deletes name them, for good."""
+        held = [seq for seq in seqs if not self.published.is_loaded(seq)]
+        with self._publish_lock:
+            self.published.bury(held)
+            if self.primary is not None:
+                self.primary.forget(held)
+
+    def release(self, moved_seq: int, unwritten: frozenset[int], deleted: frozenset[int]) -> None:
+        """The catalog says that history holds the rows up to a sequence number: let go of them,
+        of the log that kept them, and of writers who wait for room."""
+        with self._publish_lock:
+            self.published.release(moved_seq, unwritten, deleted)
+            if self.primary is not None:
+                self.primary.settle(moved_seq)
+            self.marks.forget(moved_seq)
+        log = self._log
+        if log is not None:
+            log.remove_segments(self.published.needs, self.primary is not None)
+        with self._freed:
+            self._freed.notify_all()
 
     # -- change
 
@@ -319,6 +404,7 @@ class HotTable:
             "counters": self.counters.dump(),
             "n": self.progress.newest_us,
             "offsets": self.offsets.dump(),
+            "moved": self.published.moved_seq,
         }
 
     def replay(self, read: frame.Frame) -> None:
@@ -327,10 +413,15 @@ class HotTable:
             self._replay_state(read)
             return
         unit = _unit_of(read, self.table.schema, self.published.late.schema)
-        returned = self._returned(unit)
+        held = _after(unit, self.published.moved_seq)
+        returned = self._returned(held)
         self._advance(unit, {**NO_META, **read.meta})
-        self.published.show(replace(unit, replaced=(*unit.replaced, *returned)))
+        if "a" in read.meta:
+            self.marks.add(read.meta["a"], unit.first_seq + unit.row_count - 1)
         self.progress.show(read.meta["n"])
+        if held.first_seq <= self.published.moved_seq:
+            return  # history holds it all
+        self.published.show(replace(held, replaced=(*held.replaced, *returned)))
         if self.published.is_due:
             self._seal()
 
@@ -353,10 +444,35 @@ class HotTable:
                 f'the log of table "{self.table.name}" was written with other columns',
                 hint="the catalog and the log folder do not belong together",
             )
+        if read.meta.get("moved", 0) > self.published.moved_seq:
+            raise CorruptLogError(
+                f'the catalog is older than the log of table "{self.table.name}"',
+                detail=f"rows up to {read.meta['moved']} had moved to history, the catalog knows "
+                f"of {self.published.moved_seq}",
+                hint="restore the catalog and the warehouse folder from the same backup",
+            )
         self.counters = Counters(**read.meta["counters"])
         self.progress.newest_us = read.meta["n"]
         self.offsets = Offsets.load(read.meta["offsets"])
-        self._next_seq = read.first_seq
+        self._next_seq = max(read.first_seq, self._reserved_seq + 1)
+
+
+def _after(unit: Unit, moved_seq: int) -> Unit:
+    """What memory must hold of a unit when history holds the rows up to ``moved_seq``. What was
+    set aside went with the unit's first row."""
+    if unit.first_seq > moved_seq:
+        return unit
+    skip = moved_seq - unit.first_seq + 1
+    batches = []
+    for batch in unit.batches:
+        if batch.num_rows > skip:
+            batches.append(batch.slice(skip))
+        skip = max(skip - batch.num_rows, 0)
+    rows = unit.rows[moved_seq - unit.first_seq + 1 :]
+    first = moved_seq + 1 if batches or rows else unit.first_seq
+    return replace(
+        unit, first_seq=first, batches=tuple(batches), rows=rows, late=None, rejected=None
+    )
 
 
 def _unit_of(read: frame.Frame, schema: pa.Schema, late_schema: pa.Schema) -> Unit:

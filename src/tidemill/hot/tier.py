@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import shutil
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from tidemill.catalog.model import Table
@@ -19,6 +19,9 @@ from tidemill.hot.recovery import Recovered, recover
 from tidemill.hot.table import HotTable
 
 EXPIRE_EVERY_S = 1.0
+# Of a table: its moved_seq, its reserved_seq, and the ranges of numbers that loads used.
+Boundary = tuple[int, int, tuple[tuple[int, int], ...]]
+NO_HISTORY: Boundary = (0, 0, ())
 _log = logging.getLogger("tidemill.hot")
 
 
@@ -33,6 +36,7 @@ class HotTier:
         batch_interval_us: int,
     ) -> None:
         self.tables: dict[int, HotTable] = {}
+        self.on_open: Callable[[HotTable], None] | None = None  # before its log is replayed
         self._folder = folder
         self._clock = clock
         self._files = files
@@ -42,7 +46,9 @@ class HotTier:
         self._stopping = threading.Event()
         self._keeper = threading.Thread(target=self._keep, name="tidemill-keeper", daemon=True)
 
-    def open(self, tables: Iterable[Table]) -> list[Recovered]:
+    def open(
+        self, tables: Iterable[Table], boundary_of: Callable[[int], Boundary] = lambda _: NO_HISTORY
+    ) -> list[Recovered]:
         """Recover every table from its log, remove logs of tables that are gone, start to keep."""
         self._folder.mkdir(parents=True, exist_ok=True)
         known = list(tables)
@@ -50,7 +56,7 @@ class HotTier:
         for left_over in self._folder.iterdir():
             if left_over.name not in names:
                 shutil.rmtree(left_over, ignore_errors=True)
-        recovered = [self._open_table(table) for table in known]
+        recovered = [self._open_table(table, boundary_of(table.table_id)) for table in known]
         self._keeper.start()
         return recovered
 
@@ -60,7 +66,7 @@ class HotTier:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         sync_folder(self._folder)
-        self._open_table(table)
+        self._open_table(table, NO_HISTORY)
 
     def drop(self, table_id: int) -> None:
         hot = self.tables.pop(table_id, None)
@@ -76,8 +82,10 @@ class HotTier:
             hot.close()
         self.tables.clear()
 
-    def _open_table(self, table: Table) -> Recovered:
-        hot = HotTable(table, self._clock, self._wait_us)
+    def _open_table(self, table: Table, boundary: Boundary) -> Recovered:
+        hot = HotTable(table, self._clock, self._wait_us, *boundary)
+        if self.on_open is not None:
+            self.on_open(hot)
         folder = self._folder / str(table.table_id)
         found = recover(hot, folder, self._segment_bytes, self._files)
         self.tables[table.table_id] = hot

@@ -80,6 +80,25 @@ class View:
     interval: IntervalIndex
     tail: tuple[Piece, ...]
     published_seq: int
+    moved_seq: int = 0
+    buried: frozenset[int] = frozenset()  # rows of history that rows held here replaced
+
+    def after(self, moved_seq: int) -> View:
+        """The view without rows that a newer snapshot of the catalog finds in history."""
+        if moved_seq <= self.moved_seq:
+            return self
+        dropped = [block for block in self.blocks if block.first_seq <= moved_seq]
+        cut = [block.after(moved_seq, ()) for block in dropped]
+        added = [block for block in cut if block is not None]
+        kept = [block for block in self.blocks if block.first_seq > moved_seq]
+        rest = [piece.after(moved_seq) for piece in self.tail]
+        return replace(
+            self,
+            blocks=(*added, *kept),
+            interval=self.interval.changed(added, dropped),
+            tail=tuple(piece for piece in rest if piece is not None),
+            moved_seq=moved_seq,
+        )
 
     @cached_property
     def rows(self) -> int:

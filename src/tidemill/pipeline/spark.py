@@ -8,6 +8,7 @@ a job is foreseen, ``session()`` when it is needed. Everything that Spark writes
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -28,8 +29,14 @@ if TYPE_CHECKING:
 START_TIMEOUT_S = 180.0
 STOP_TIMEOUT_S = 20.0
 LOG_TAIL_LINES = 8
+# Spark on this machine would give up at the first task that dies, a cluster at the fourth.
+LOCAL_TASK_FAILURES_MAX = 4
 # Listing a table's files is the catalog's work; Spark must not start jobs to find them itself.
 DISCOVERY_PATHS_MAX = 100_000
+
+# Spark's own code runs for moments only, while Python and DuckDB do the work: without the second
+# compiler the JVM starts with half the processor time, and a small job takes two thirds of it.
+JAVA_OPTIONS = "-XX:TieredStopAtLevel=1"
 
 _LOGGING = """\
 rootLogger.level = error
@@ -43,6 +50,7 @@ appender.stderr.layout.pattern = %d{yyyy-MM-dd HH:mm:ss} %p %c{1}: %m%n%ex
 _DEFAULTS = {
     "spark.app.name": "tidemill",
     "spark.ui.enabled": "false",
+    "spark.scheduler.mode": "FAIR",  # a move does not wait for a load's last task
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
     "spark.sql.session.timeZone": "UTC",
@@ -107,6 +115,29 @@ class SparkRuntime:
         start = self._start
         return start is not None and start.done() and start.exception() is None
 
+    def is_alive(self) -> bool:
+        """Whether the session that was started still answers."""
+        start = self._start
+        if start is None or not start.done() or start.exception() is not None:
+            return False
+        try:
+            return not start.result().sparkContext._jsc.sc().isStopped()
+        except Exception:  # py4j's own, of several kinds, when the JVM is gone
+            return False
+
+    def forget(self) -> None:
+        """Lets go of a session that has ended by itself; the next job starts another."""
+        with self._lock:
+            start = self._start
+            if start is None or not start.done() or self.is_alive():
+                return
+            self._start = None
+            if start.exception() is None and self._owned:
+                with suppress(Exception):  # what it would tell the JVM, nobody hears
+                    start.result().stop()
+                _clear_session()
+                _end_jvm()
+
     def stop(self) -> None:
         """Ends the session and its JVM and removes temporary files; harmless to repeat."""
         with self._lock:
@@ -162,7 +193,7 @@ class SparkRuntime:
         scratch = self._open_scratch()
         java_home = wrap_java(self._java or find_java(), scratch / "java")
         self._owned = SparkContext._active_spark_context is None
-        builder = SparkSession.builder.master(self.master)
+        builder = SparkSession.builder.master(_with_retries(self.master))
         for name, value in self._conf(scratch).items():
             builder = builder.config(name, value)
         with _environment(
@@ -188,7 +219,7 @@ class SparkRuntime:
         places = {
             "spark.local.dir": str(scratch / "local"),
             "spark.sql.warehouse.dir": (scratch / "tables").as_uri(),
-            "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={logging}",
+            "spark.driver.extraJavaOptions": f"{JAVA_OPTIONS} -Dlog4j2.configurationFile={logging}",
         }
         local = _LOCAL_DEFAULTS if self.master.startswith("local") else {}
         return {**_DEFAULTS, **local, **places, **self._given_conf}
@@ -215,6 +246,26 @@ def _environment(**variables: str) -> Iterator[None]:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
+
+
+def _with_retries(master: str) -> str:
+    """The master, with failed tasks tried again where Spark would not.
+
+    >>> _with_retries("local[*]"), _with_retries("local"), _with_retries("spark://host:7077")
+    ('local[*,4]', 'local[1,4]', 'spark://host:7077')
+    """
+    found = re.fullmatch(r"local(?:\[([^,\]]+)\])?", master)
+    return f"local[{found[1] or 1},{LOCAL_TASK_FAILURES_MAX}]" if found else master
+
+
+def _clear_session() -> None:
+    """Makes pyspark forget a session and a context whose JVM is gone."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    SparkContext._active_spark_context = None
+    SparkSession._instantiatedSession = None
+    SparkSession._activeSession = None
 
 
 def _end_jvm() -> None:

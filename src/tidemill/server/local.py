@@ -30,6 +30,7 @@ import pyarrow as pa
 from tidemill.engine import Database
 from tidemill.errors import TidemillError
 from tidemill.server import wire
+from tidemill.session import Session
 
 SOCKET_FILE = "tidemill.sock"
 SOCKET_PATH_BYTES_MAX = 100
@@ -141,9 +142,10 @@ class LocalServer:
             connection.sendall(wire.pack({"ok": False, "error": error.as_dict()}))
 
     def _serve(self, connection: socket.socket) -> None:
+        session = Session()
         try:
             with connection:
-                while self._serve_one(connection):
+                while self._serve_one(connection, session):
                     pass
         except (OSError, *_CLOSED_BY_CLIENT):
             pass  # the client is gone, and with it whoever wanted the answer
@@ -151,7 +153,7 @@ class LocalServer:
             with self._lock:
                 self._connections.pop(connection, None)
 
-    def _serve_one(self, connection: socket.socket) -> bool:
+    def _serve_one(self, connection: socket.socket, session: Session) -> bool:
         """Answers one request; false when there will be no other on this connection."""
         connection.settimeout(None)
         first = connection.recv(1)
@@ -168,18 +170,18 @@ class LocalServer:
             return False
         self._busy[connection] = threading.get_ident()
         try:
-            header, table = self._answer(request, body)
+            header, table = self._answer(request, body, session)
         finally:
             del self._busy[connection]
         _send(connection, header, table)
         return True
 
     def _answer(
-        self, request: dict[str, Any], body: bytearray
+        self, request: dict[str, Any], body: bytearray, session: Session
     ) -> tuple[dict[str, object], pa.Table | None]:
         number = request.get("id")
         try:
-            header, table = self._run(request, body)
+            header, table = self._run(request, body, session)
         except TidemillError as error:
             return {"id": number, "ok": False, "error": error.as_dict()}, None
         except Exception as error:
@@ -188,12 +190,12 @@ class LocalServer:
         return {"id": number, "ok": True, "rows": table is not None, **header}, table
 
     def _run(
-        self, request: dict[str, Any], body: bytearray
+        self, request: dict[str, Any], body: bytearray, session: Session
     ) -> tuple[dict[str, object], pa.Table | None]:
         match request:
             case {"sql": str(text)}:
                 params = wire.decode_params(request.get("params"), body)
-                result = self._database.sql(text, params)
+                result = self._database.sql(text, params, session=session)
                 header = {
                     "message": result.message,
                     "types": list(result.types),

@@ -4,6 +4,7 @@
 - ``rewrite``, ``rewrite_deferred``: TUMBLE, HOP, SESSION and RECENT as plain subqueries.
 - ``find_scans``: which streaming tables a query reads, and what it surely asks of each.
 - ``constant``, ``comparable``: the Python value of a constant, when it is certain.
+- ``take_system_time``, ``moment_us``: tables read as of an older moment, and which.
 - ``check_params``, ``bind_rows``, ``to_duckdb``: parameters and their values.
 
 No other room is imported here; what the catalog knows comes in as a function (``Tables``).
@@ -25,6 +26,7 @@ from tidemill.sql.params import (
 )
 from tidemill.sql.parser import parse, parse_one
 from tidemill.sql.predicates import Conjunct, ScanRequest, find_scans
+from tidemill.sql.travel import moment_us, take_system_time
 from tidemill.sql.windows import Bound, NowBounds, Rewritten, rewrite, rewrite_deferred
 
 __all__ = [
@@ -48,6 +50,7 @@ __all__ = [
     "comparable",
     "constant",
     "find_scans",
+    "moment_us",
     "parse",
     "parse_one",
     "placeholder_value",
@@ -57,5 +60,6 @@ __all__ = [
     "rewrite_deferred",
     "table_name_of",
     "table_node",
+    "take_system_time",
     "to_duckdb",
 ]

@@ -2,7 +2,7 @@
 
 The stock parser is recursive and compiled: it can run out of C stack where Python would raise.
 So what nests is counted in the tokens first, and refused beyond ``NESTING_MAX``.
-What it reads otherwise than DuckDB is respelled first (``sql/spelling.py``).
+What it reads otherwise than DuckDB is respelled first (``sql/spelling.py``, ``sql/travel.py``).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 from tidemill.errors import SqlSyntaxError, did_you_mean
 from tidemill.sql.spelling import adapt
 from tidemill.sql.tokens import DIALECT, DOCS_HINT, Cursor, depth_change, position_at, words
+from tidemill.sql.travel import alias_last
 
 NESTING_MAX = 100
 DEPTH_MAX = 3_000
@@ -36,7 +37,7 @@ def parse_body(cursor: Cursor, start: int, end: int) -> exp.Expression:
     if not tokens:
         cursor.fail("the statement ends too early")
     check_nesting(cursor.text, tokens)
-    tree = _parse(cursor.text, adapt(cursor.text, tokens))
+    tree = _parse(cursor.text, adapt(cursor.text, alias_last(cursor.text, tokens)))
     if len(tokens) > _SMALL_TOKENS:
         _check_depth(tree, cursor, tokens[0])
     if isinstance(tree, exp.Command):

@@ -3,26 +3,16 @@
 from __future__ import annotations
 
 from sqlglot import exp
-from sqlglot.tokenizer_core import Token
 
-from tidemill.errors import Position, UnsupportedError, did_you_mean
+from tidemill.errors import Position, UnsupportedError
 from tidemill.sql.bodies import parse_body
+from tidemill.sql.formats import choose_format
 from tidemill.sql.names import table_node
 from tidemill.sql.options import read_options
 from tidemill.sql.statements import CopyFrom, CopyTo
 from tidemill.sql.tokens import Cursor
 
-_FORMATS = {
-    "csv": "csv",
-    "tsv": "csv",
-    "json": "json",
-    "ndjson": "ndjson",
-    "jsonl": "ndjson",
-    "parquet": "parquet",
-}
-_EXTENSIONS = {**_FORMATS, "txt": "csv", "pq": "parquet"}
-_COMPRESSIONS = (".gz", ".gzip", ".zst", ".zstd")
-_DELIMITERS = ("delimiter", "delim", "sep")
+_FORMAT_HINT = "add (FORMAT csv), json, ndjson or parquet"
 
 
 def read_copy(cursor: Cursor, text: str, position: Position) -> CopyFrom | CopyTo:
@@ -88,34 +78,7 @@ def _read_file(cursor: Cursor) -> tuple[str, str, dict[str, object]]:
             )
         options = read_options(cursor)
         cursor.expect_end()
-    return path, _format(cursor, token, path, options), options
-
-
-def _format(cursor: Cursor, token: Token | None, path: str, options: dict[str, object]) -> str:
-    given = options.pop("format", None)
-    if given is not None:
-        name = str(given).lower()
-        if name not in _FORMATS:
-            cursor.fail(
-                f'format "{given}" is not offered',
-                token,
-                hint=did_you_mean(name, _FORMATS) or "formats: csv, json, ndjson, parquet",
-            )
-    else:
-        name = _extension(path)
-        if name not in _EXTENSIONS:
-            cursor.fail(
-                f'the file\'s name "{path[-60:]}" does not say its format',
-                token,
-                hint="add (FORMAT csv), json, ndjson or parquet",
-            )
-    if name == "tsv" and not any(key in options for key in _DELIMITERS):
-        options["delimiter"] = "\t"
-    return _EXTENSIONS[name]
-
-
-def _extension(path: str) -> str:
-    lower = path.lower()
-    for suffix in _COMPRESSIONS:
-        lower = lower.removesuffix(suffix)
-    return lower.rpartition(".")[2] if "." in lower else ""
+    format_ = choose_format(
+        cursor, path, options, path_token=token, format_token=token, hint=_FORMAT_HINT
+    )
+    return path, format_, options

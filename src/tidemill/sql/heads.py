@@ -1,4 +1,4 @@
-"""Heads of the small statements: indices, DROP, ALTER, SHOW, DESCRIBE, TRUNCATE."""
+"""Heads of the small statements: indices, DROP, ALTER, SHOW, DESCRIBE, TRUNCATE, FLUSH, VACUUM."""
 
 from __future__ import annotations
 
@@ -13,12 +13,19 @@ from tidemill.sql.statements import (
     CreateIndex,
     Describe,
     DropIndex,
+    DropSource,
     DropTable,
+    Flush,
     ShowIndexes,
+    ShowJobs,
+    ShowPartitions,
+    ShowSources,
     ShowTables,
     Statement,
+    Vacuum,
 )
-from tidemill.sql.tokens import Cursor
+from tidemill.sql.tokens import Cursor, words
+from tidemill.sql.variables import read_show_variable
 
 _METHODS = {"hash": "hash", "btree": "ordered", "ordered": "ordered"}
 
@@ -58,6 +65,11 @@ def read_drop(cursor: Cursor, text: str, position: Position) -> Statement:
         name = cursor.name("index name")
         cursor.expect_end()
         return DropIndex(name, if_exists, text=text, position=position)
+    if cursor.accept("SOURCE"):
+        if_exists = cursor.accept("IF", "EXISTS")
+        name = cursor.name("source name")
+        cursor.expect_end()
+        return DropSource(name, if_exists, text=text, position=position)
     if cursor.accept("STREAMING", "TABLE") or cursor.accept("TABLE"):
         if_exists = cursor.accept("IF", "EXISTS")
         table = cursor.table_name()
@@ -68,14 +80,20 @@ def read_drop(cursor: Cursor, text: str, position: Position) -> Statement:
     if cursor.word() in ("VIEW", "SCHEMA", "SEQUENCE", "TYPE", "MACRO", "FUNCTION", "DATABASE"):
         raise UnsupportedError(
             f"DROP {cursor.word()} is not offered",
-            hint="DROP TABLE and DROP INDEX are",
+            hint="DROP TABLE, DROP INDEX and DROP SOURCE are",
             position=cursor.position(kind),
         )
-    return cursor.fail_expected(["TABLE", "STREAMING TABLE", "INDEX"])
+    return cursor.fail_expected(["TABLE", "STREAMING TABLE", "INDEX", "SOURCE"])
 
 
 def read_alter(cursor: Cursor, text: str, position: Position) -> AlterTableSet:
     """After ``ALTER``."""
+    if cursor.word() == "SOURCE":
+        raise UnsupportedError(
+            "ALTER SOURCE is not offered",
+            hint="CREATE OR REPLACE SOURCE changes it; no package is loaded twice",
+            position=cursor.position(cursor.peek()),
+        )
     cursor.accept("STREAMING")
     if not cursor.accept("TABLE"):
         cursor.fail_expected(["TABLE", "STREAMING"])
@@ -102,14 +120,33 @@ def read_show(cursor: Cursor, text: str, position: Position) -> Statement:
         cursor.expect_end()
         return ShowTables(text=text, position=position)
     if cursor.accept("INDEXES") or cursor.accept("INDICES"):
-        table = cursor.table_name() if cursor.accept("ON") or cursor.accept("FROM") else None
+        return ShowIndexes(_read_of_table(cursor), text=text, position=position)
+    if cursor.accept("PARTITIONS"):
+        return ShowPartitions(_read_of_table(cursor), text=text, position=position)
+    if cursor.accept("SOURCES"):
         cursor.expect_end()
-        return ShowIndexes(table, text=text, position=position)
+        return ShowSources(text=text, position=position)
+    if cursor.accept("JOBS"):
+        cursor.expect_end()
+        return ShowJobs(text=text, position=position)
     if cursor.accept("COLUMNS"):
         if not (cursor.accept("FROM") or cursor.accept("IN")):
             cursor.fail_expected(["FROM"])
         return read_describe(cursor, text, position)
-    return cursor.fail_expected(["TABLES", "INDEXES", "COLUMNS"])
+    # A word like one of these is a slip, unless it is quoted; any other is a variable.
+    if cursor.done or did_you_mean(cursor.word(), _SHOWN):
+        cursor.fail_expected(_SHOWN)
+    return read_show_variable(cursor, text, position)
+
+
+_SHOWN = ("TABLES", "INDEXES", "COLUMNS", "PARTITIONS", "SOURCES", "JOBS")
+
+
+def _read_of_table(cursor: Cursor) -> str | None:
+    """``[ON t | FROM t]`` at the end of a statement."""
+    table = cursor.table_name() if cursor.accept("ON") or cursor.accept("FROM") else None
+    cursor.expect_end()
+    return table
 
 
 def read_describe(cursor: Cursor, text: str, position: Position) -> Describe:
@@ -135,3 +172,34 @@ def read_truncate(cursor: Cursor, text: str, position: Position) -> Change:
     cursor.expect_end()
     body = exp.Delete(this=table_node(table))
     return Change("delete", table, body, text=text, position=position)
+
+
+def read_flush(cursor: Cursor, text: str, position: Position) -> Flush:
+    """After ``FLUSH``."""
+    return Flush(_read_tables(cursor), text=text, position=position)
+
+
+def read_vacuum(cursor: Cursor, text: str, position: Position) -> Vacuum:
+    """After ``VACUUM``."""
+    is_option = cursor.word() in _VACUUM_OPTIONS and cursor.peek(1) is not None
+    if is_option or cursor.word() in ("(", "ANALYZE", "ANALYSE"):
+        raise UnsupportedError(
+            "VACUUM has no options",
+            hint="write VACUUM or VACUUM t; statistics are kept by themselves",
+            position=cursor.position(cursor.peek()),
+        )
+    return Vacuum(_read_tables(cursor), text=text, position=position)
+
+
+_VACUUM_OPTIONS = words("FULL FREEZE VERBOSE")
+
+
+def _read_tables(cursor: Cursor) -> str | None:
+    """``t``, ``TABLE t``, or None for all of them, which is ``ALL`` or nothing."""
+    if cursor.done or cursor.accept("ALL"):
+        cursor.expect_end()
+        return None
+    cursor.accept("TABLE")
+    table = cursor.table_name()
+    cursor.expect_end()
+    return table

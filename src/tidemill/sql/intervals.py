@@ -46,6 +46,7 @@ _CLOCK = re.compile(r"\s*([+-]?)(\d+):(\d{1,2})(?::(\d{1,2})(?:\.(\d{1,6}))?)?\s
 _FUNCTIONS = {f"TO_{unit}S": unit for unit in ("MICROSECOND", "MILLISECOND", "SECOND", "MINUTE")}
 _FUNCTIONS |= {f"TO_{unit}S": unit for unit in ("HOUR", "DAY", "WEEK", "MONTH", "YEAR")}
 _US_MAX = 2**62
+_TEXT_LENGTH_MAX = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +94,8 @@ def parse_span(text: str) -> Span | None:
     >>> parse_span("1 hour 30 minutes")
     Span(months=0, us=5400000000)
     """
+    if len(text) > _TEXT_LENGTH_MAX:
+        return None
     total, at = Span(0, 0), 0
     while at < len(text):
         if clock := _CLOCK.match(text, at):

@@ -1,7 +1,8 @@
 """The parser: a text in, typed statements out.
 
 1. ``tokens`` cuts the text into tokens and the tokens into statements, at semicolons.
-2. The first word chooses the reader of the head (``tables``, ``heads``, ``inserts``, ``copies``).
+2. The first word chooses the reader of the head (``tables``, ``heads``, ``inserts``, ``copies``,
+   ``sources``, ``variables``).
 3. ``bodies`` gives queries and expressions to the stock sqlglot parser.
 
 A stream of INSERTs with literal rows takes a shorter way past all three (``inserts``).
@@ -29,15 +30,20 @@ from tidemill.sql.heads import (
     read_create_index,
     read_describe,
     read_drop,
+    read_flush,
     read_show,
     read_truncate,
+    read_vacuum,
 )
 from tidemill.sql.inserts import read_fast_insert, read_insert
 from tidemill.sql.names import position_of, table_name_of
+from tidemill.sql.sources import read_create_source
 from tidemill.sql.spelling import pivot_in_brackets
 from tidemill.sql.statements import Change, Explain, Query, Statement
 from tidemill.sql.tables import read_create_streaming_table, read_create_table
 from tidemill.sql.tokens import DOCS_HINT, Cursor, split, tokenize, words
+from tidemill.sql.travel import find_clause
+from tidemill.sql.variables import read_reset, read_set
 
 _Reader = Callable[[Cursor, str, Position], Statement]
 
@@ -124,6 +130,8 @@ def _read_create(cursor: Cursor, text: str, position: Position) -> Statement:
         return read_create_streaming_table(cursor, text, position, or_replace)
     if cursor.accept("TABLE"):
         return read_create_table(cursor, text, position, or_replace)
+    if cursor.accept("SOURCE"):
+        return read_create_source(cursor, text, position, or_replace)
     unique = not or_replace and cursor.accept("UNIQUE")
     if not or_replace and cursor.accept("INDEX"):
         return read_create_index(cursor, text, position, unique)
@@ -136,7 +144,7 @@ def _read_create(cursor: Cursor, text: str, position: Position) -> Statement:
         )
     if cursor.accept("STREAMING"):
         cursor.fail_expected(["TABLE"])
-    return cursor.fail_expected(["STREAMING", "TABLE", "INDEX"])
+    return cursor.fail_expected(["STREAMING", "TABLE", "INDEX", "SOURCE"])
 
 
 def _read_explain(cursor: Cursor, text: str, position: Position) -> Explain:
@@ -192,6 +200,12 @@ def _change(body: exp.Update | exp.Delete, text: str, position: Position) -> Cha
         )
     if kind == "update" and not body.expressions:
         raise SqlSyntaxError("UPDATE sets nothing", hint="UPDATE t SET a = 1", position=position)
+    if (clause := find_clause(body)) is not None:
+        raise UnsupportedError(
+            f"{kind.upper()} reads the present only",
+            hint="CREATE TABLE r AS SELECT … FOR SYSTEM_TIME AS OF … keeps rows of the past",
+            position=position_of(clause) or position,
+        )
     return Change(kind, name, body, text=text, position=position)
 
 
@@ -205,12 +219,11 @@ _UNSUPPORTED = {
     "EXPORT": "COPY (SELECT …) TO 'file' writes files",
     "MERGE": "INSERT … ON CONFLICT does it for a reference table",
     "REPLACE": "INSERT … ON CONFLICT does it for a reference table",
-    "PRAGMA": "tidemill.settings shows settings, ALTER TABLE t SET (…) changes a table's",
-    "SET": "ALTER TABLE t SET (…) changes a table's settings, open(path, name=…) the database's",
-    "RESET": "ALTER TABLE t SET (…) changes a table's settings",
+    "PRAGMA": "tidemill.settings shows settings, ALTER TABLE t SET (…) changes a table's, SET a "
+    "session's",
     "CALL": "SELECT * FROM f(…) calls a table function",
-    "VACUUM": "space is reclaimed by itself",
-    "CHECKPOINT": "log segments are removed by themselves once they are no longer needed",
+    "CHECKPOINT": "FLUSH t moves rows to history; log segments are then removed by themselves",
+    "OPTIMIZE": "files are merged by themselves; VACUUM removes those that nobody needs",
     "ANALYZE": "statistics are kept by themselves",
     "COMMENT": "write comments as -- in the text",
     "GRANT": "access is not managed in SQL",
@@ -223,6 +236,9 @@ _UNSUPPORTED = {
 }
 _TABLE_HINT = "CREATE TABLE makes a reference table that lasts; DROP it when done"
 _VIEW_HINT = "views are not offered yet; use WITH inside the query, or CREATE TABLE t AS SELECT"
+_SOURCE = (
+    "COPY t FROM 'file' reads files once, CREATE SOURCE s FROM 'folder/*.csv' INTO t all along"
+)
 _UNSUPPORTED_CREATE = {
     **dict.fromkeys(("TEMP", "TEMPORARY", "UNLOGGED"), _TABLE_HINT),
     **dict.fromkeys(("VIEW", "MATERIALIZED", "RECURSIVE"), _VIEW_HINT),
@@ -231,7 +247,7 @@ _UNSUPPORTED_CREATE = {
     "SEQUENCE": "row_number() numbers rows in a query",
     "TRIGGER": "rows are handled by queries",
     "STREAM": "CREATE STREAMING TABLE makes a table that rows stream into",
-    "EXTERNAL": _FILES,
+    **dict.fromkeys(("EXTERNAL", "FOREIGN", "PIPE", "STAGE"), _SOURCE),
     "SAMPLE": "samples are not offered yet; SELECT … USING SAMPLE draws one",
     "USER": "access is not managed in SQL",
     "ROLE": "access is not managed in SQL",
@@ -253,5 +269,9 @@ _READERS: dict[str, _Reader] = {
     "TRUNCATE": read_truncate,
     "COPY": read_copy,
     "EXPLAIN": _read_explain,
+    "FLUSH": read_flush,
+    "VACUUM": read_vacuum,
+    "SET": read_set,
+    "RESET": read_reset,
 }
 _STATEMENT_WORDS = sorted({*_READERS, *_QUERY_WORDS} - {"("})

@@ -90,6 +90,73 @@ class AlterTableSet(Statement):
 
 
 @dataclass(frozen=True)
+class CreateSource(Statement):
+    """``pattern`` names the packages (a path or URL, wildcards allowed), ``format`` is csv, json,
+    ndjson or parquet. ``every_us`` None means that nobody looks again by himself."""
+
+    name: str
+    pattern: str
+    format: str
+    options: Mapping[str, object]
+    table: str
+    columns: tuple[str, ...] | None
+    every_us: int | None
+    or_replace: bool = False
+    if_not_exists: bool = False
+
+
+@dataclass(frozen=True)
+class DropSource(Statement):
+    name: str
+    if_exists: bool = False
+
+
+@dataclass(frozen=True)
+class Flush(Statement):
+    """Move rows from memory to history at once; None means: of every table."""
+
+    table: str | None = None
+
+
+@dataclass(frozen=True)
+class Vacuum(Statement):
+    """Remove files that nobody needs; None means: of every table."""
+
+    table: str | None = None
+
+
+@dataclass(frozen=True)
+class SetVariable(Statement):
+    """SET and RESET of a session variable, its name in lower case. A ``value`` of None is the
+    default, a ``name`` of None every variable (RESET ALL)."""
+
+    name: str | None
+    value: str | None
+
+
+@dataclass(frozen=True)
+class ShowVariable(Statement):
+    """SHOW name; None means: all of them."""
+
+    name: str | None = None
+
+
+@dataclass(frozen=True)
+class ShowSources(Statement):
+    pass
+
+
+@dataclass(frozen=True)
+class ShowJobs(Statement):
+    pass
+
+
+@dataclass(frozen=True)
+class ShowPartitions(Statement):
+    table: str | None = None
+
+
+@dataclass(frozen=True)
 class ShowTables(Statement):
     pass
 

@@ -37,7 +37,8 @@ RESERVED = words(
 )
 _STRINGS = (TokenType.STRING, TokenType.HEREDOC_STRING, TokenType.BYTE_STRING)
 _NOT_WORDS = frozenset({TokenType.IDENTIFIER, TokenType.NUMBER, *_STRINGS})
-_EXPLAIN_PASSES_MAX = 20
+_SWALLOWING = words("EXPLAIN VACUUM RESET")
+_SWALLOWED_PASSES_MAX = 20
 
 # Comments, strings, quoted names and dollar quotes: nothing inside them is a parameter.
 _QUOTED = (
@@ -60,20 +61,19 @@ def tokenize(text: str) -> list[Token]:
     _check_characters(text)
     pieces, dollars = _hide_parameters(text) if "$" in text else (text, frozenset())
     tokens = _cut(pieces, text)
-    starts: set[int] = set()
-    # The stock tokenizer swallows what follows EXPLAIN; a word it does not know stops that.
-    for _ in range(_EXPLAIN_PASSES_MAX):
-        if not (explains := _explains(tokens)):
+    starts: dict[int, str] = {}
+    # The stock tokenizer swallows what follows these words; one it does not know stops that.
+    for _ in range(_SWALLOWED_PASSES_MAX):
+        if not (swallowing := _swallowing(tokens)):
             break
-        for index in explains:
-            start = tokens[index].start
-            starts.add(start)
-            pieces = pieces[:start] + "explai_" + pieces[start + 7 :]
+        for token in swallowing:
+            starts[token.start] = token.text.upper()
+            pieces = pieces[: token.end] + "_" + pieces[token.end + 1 :]
         tokens = _cut(pieces, text)
     if not starts and not dollars:
         return tokens
     return [
-        _renamed(token, TokenType.VAR, "EXPLAIN")
+        _renamed(token, TokenType.VAR, starts[token.start])
         if token.start in starts
         else _renamed(token, TokenType.PARAMETER, "$")
         if token.start in dollars
@@ -102,12 +102,12 @@ def _renamed(token: Token, kind: TokenType, text: str) -> Token:
     return Token(kind, text, token.line, token.col, token.start, token.end)
 
 
-def _explains(tokens: list[Token]) -> list[int]:
+def _swallowing(tokens: list[Token]) -> list[Token]:
     return [
-        index
+        token
         for index, token in enumerate(tokens)
         if token.token_type == TokenType.COMMAND
-        and token.text.upper() == "EXPLAIN"
+        and token.text.upper() in _SWALLOWING
         and (index == 0 or tokens[index - 1].token_type == TokenType.SEMICOLON)
     ]
 

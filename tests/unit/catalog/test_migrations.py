@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from catalog_support import new_file
 
 from tidemill.catalog import migrations, schema
 from tidemill.catalog.store import Catalog
@@ -74,6 +75,35 @@ def test_a_catalog_of_version_1_opens_with_its_data(url: str, engine: sa.Engine)
     catalog.close()
     with engine.begin() as connection:
         assert connection.scalar(sa.select(schema.catalog.c.version)) == migrations.VERSION
+
+
+def test_a_catalog_of_version_2_gets_a_history(url: str, engine: sa.Engine) -> None:
+    version_1(engine)
+    migrations.migrate(engine.begin, "here", 5, migrations.MIGRATIONS[:2])
+    with engine.begin() as connection:
+        connection.execute(sa.text("INSERT INTO tidemill_meta VALUES ('k', 'v')"))
+    for reserved_seq in (0, 9):
+        catalog = Catalog.open(url, FakeClock(100))
+        assert [catalog.snapshot(each).definition_id for each in range(4)] == [0, 1, 2, 3]
+        assert catalog.get_meta("k") == "v"
+        assert set(catalog.snapshot().histories) == {7}
+        assert catalog.snapshot().history(7).reserved_seq == reserved_seq
+        assert set(catalog.snapshot(1).histories) == {6}
+        assert catalog.snapshot(1).history(6).files == ()
+        catalog.reserve(7, 1, 9)
+        catalog.close()
+    catalog = Catalog.open(url, FakeClock(100))
+    file = catalog.commit_files(7, [new_file("a")], moved_seq=4).files[0]
+    source = catalog.create_source("s", 7, "*.csv", "csv")
+    assert (file.file_id, source.source_id, file.created_snapshot) == (1, 1, 4)
+    before = catalog.snapshot()
+    catalog.close()
+    catalog = Catalog.open(url, FakeClock(200))
+    assert catalog.snapshot() == before
+    assert catalog.expire_snapshots(150) == []
+    assert catalog.snapshots() == [(5, 100)]
+    assert catalog.snapshot() == before
+    catalog.close()
 
 
 def test_a_step_that_fails_leaves_the_version_before(url: str, engine: sa.Engine) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
@@ -12,8 +11,6 @@ from tidemill.catalog.store import Catalog
 from tidemill.catalog.urls import sqlite_url
 from tidemill.clock import FakeClock
 from tidemill.types import Column, SqlType
-
-OPEN_MS_MAX = 100
 
 
 @pytest.fixture
@@ -36,26 +33,6 @@ def test_sqlite_is_told_to_be_careful(url: str) -> None:
                 "busy_timeout": 5_000,
             }
     catalog.close()
-
-
-def test_opening_is_fast(url: str) -> None:
-    columns = tuple(Column(f"c{number}", SqlType("BIGINT")) for number in range(10))
-    catalog = Catalog.open(url, FakeClock(0))
-    with catalog.transaction() as change:
-        for number in range(100):
-            change.create_table(NewTable(f"t{number}", "reference", columns))
-    catalog.close()
-    best_ms = min(_open_ms(url) for _ in range(5))
-    assert best_ms < OPEN_MS_MAX, best_ms
-
-
-def _open_ms(url: str) -> float:
-    start = time.perf_counter()
-    catalog = Catalog.open(url, FakeClock(0))
-    assert len(catalog.snapshot().tables) == 100
-    took_ms = (time.perf_counter() - start) * 1_000
-    catalog.close()
-    return took_ms
 
 
 def test_snapshots_cannot_be_changed(url: str) -> None:

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 import tidemill
-from tidemill.federation.runner import LOCAL, LOOKUP
 from tidemill.hot import published
 
 START = datetime(2024, 1, 1)
@@ -95,7 +94,7 @@ def _shown(result: tidemill.Result) -> list[str]:
 
 
 def test_explain_names_the_route(db: tidemill.Database) -> None:
-    assert _route(db, "SELECT * FROM t WHERE k = 3") == f"route: {LOOKUP}"
+    assert "lookup" in _route(db, "SELECT * FROM t WHERE k = 3")
     for query in (
         "SELECT * FROM t",
         "SELECT count(*) FROM t WHERE k = 3",
@@ -105,7 +104,7 @@ def test_explain_names_the_route(db: tidemill.Database) -> None:
         "SELECT k FROM t WHERE k = 3 GROUP BY k",
         "SELECT DISTINCT k FROM t WHERE k = 3",
     ):
-        assert _route(db, query) == f"route: {LOCAL}", query
+        assert "lookup" not in _route(db, query), query
 
 
 def _route(db: tidemill.Database, query: str) -> str:

@@ -35,7 +35,7 @@ def test_roundtrip(
 
 def test_a_row_alone() -> None:
     row = (5, None, "é\0", 1.5, b"\xff", True, 2**64 - 1)
-    read = frame.read_at(pa.py_buffer(frame.encode_row(7, row, 5)), 0)
+    read = frame.read_at(pa.py_buffer(frame.encode_row(7, row, 5, 9)), 0)
     assert (read.kind, read.first_seq, read.meta["n"]) == (frame.ROWS, 7, 5)
     assert tuple(read.meta["o"][0]) == row
 

@@ -13,6 +13,7 @@ from tidemill.errors import TidemillError
 from tidemill.sql.parser import parse
 from tidemill.sql.predicates import find_scans
 from tidemill.sql.statements import Query
+from tidemill.sql.travel import find_clause, moment_us, take_system_time
 from tidemill.sql.windows import NowBounds, rewrite
 
 VALID = """
@@ -56,10 +57,21 @@ FROM TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '1' MINUTE) SELECT apply(l, lambda
 SELECT CASE WHEN a THEN {'k': v} ELSE MAP {'a': 1} END::STRUCT(k INT), * EXCLUDE (b) FROM t -- x
 
 PIVOT t ON a USING sum(b) ORDER BY ALL LIMIT 5
+
+FLUSH main."t u"; VACUUM t; RESET ALL; SHOW route
+
+CREATE OR REPLACE SOURCE s FROM 'in/*.csv.gz' FORMAT csv WITH (delimiter = '|', header = true)
+  INTO t (a, b) EVERY INTERVAL '10' SECOND
+
+SET SESSION route TO 'spark_sql'; DROP SOURCE IF EXISTS "s"; SHOW PARTITIONS FROM t
+
+SELECT * FROM t AS a FOR SYSTEM_TIME AS OF TIMESTAMP '2024-01-01' JOIN u v (x, y)
+  FOR SYSTEM_TIME AS OF now() - INTERVAL '1' HOUR USING (x), t FOR SYSTEM_TIME AS OF $1 AS b
 """.strip().split("\n\n")
 WORDS = """
 ( ) [ ] { } , ; . : :: ' " $ $$ ? - -- /* */ * = => := -> \\ ` é 😀 _seq
 SELECT FROM WHERE TABLE STREAMING PRIMARY KEY WATERMARK FOR AS WITH VALUES INSERT INTO INTERVAL
+FOR SYSTEM_TIME AS OF SOURCE EVERY VACUUM RESET SET SHOW
 NOT NULL DEFAULT lambda EXPLAIN COPY RECENT( TUMBLE( SESSION( 9999999999999999999 1e999
 """
 PIECES = [*WORDS.split(), "\0"]
@@ -86,7 +98,13 @@ def survive(text: str) -> None:
         for statement in parse(text):
             assert statement.text in text
             if isinstance(statement, Query):
-                tree = rewrite(statement.body, TABLES.get, lambda name: NowBounds(0, 0))
+                tree = statement.body.copy()
+                for node, moment in take_system_time(tree):
+                    assert node.root() is tree
+                    with contextlib.suppress(TidemillError):
+                        moment_us(moment, ["2024-01-01"], 0)
+                assert find_clause(tree) is None
+                tree = rewrite(tree, TABLES.get, lambda name: NowBounds(0, 0))
                 assert isinstance(tree, exp.Expression)
                 find_scans(tree, TABLES.get)
 

@@ -137,6 +137,21 @@ def _bare(statement: st.Statement) -> tuple[object, ...]:
         ("DESC t$late", ("Describe", "t$late")),
         ("SHOW COLUMNS FROM tidemill.tables", ("Describe", "tidemill.tables")),
         ('DESCRIBE "a.b"', ("Describe", "a.b")),
+        ("FLUSH t", ("Flush", "t")),
+        ('FLUSH TABLE main."a ""b"";"', ("Flush", 'a "b";')),
+        ("flush", ("Flush", None)),
+        ("FLUSH ALL", ("Flush", None)),
+        ("VACUUM", ("Vacuum", None)),
+        ("vacuum t", ("Vacuum", "t")),
+        ('VACUUM "full"', ("Vacuum", "full")),
+        ('VACUUM "a;b\'c" -- x', ("Vacuum", "a;b'c")),
+        ("DROP SOURCE s", ("DropSource", "s", False)),
+        ('DROP SOURCE IF EXISTS "S ;"', ("DropSource", "S ;", True)),
+        ("SHOW SOURCES", ("ShowSources",)),
+        ("SHOW JOBS", ("ShowJobs",)),
+        ("SHOW PARTITIONS", ("ShowPartitions", None)),
+        ("SHOW PARTITIONS FROM main.t", ("ShowPartitions", "t")),
+        ("SHOW PARTITIONS ON t", ("ShowPartitions", "t")),
     ],
 )
 def test_small_statements(text: str, expected: tuple[object, ...]) -> None:
@@ -155,6 +170,9 @@ def test_small_statements(text: str, expected: tuple[object, ...]) -> None:
         ),
         ("COPY t FROM 'x.tsv'", "x.tsv", "csv", {"delimiter": "\t"}),
         ("COPY t FROM 'x.jsonl.zst'", "x.jsonl.zst", "ndjson", {}),
+        ("COPY t FROM 'in/[0-9]*.csv'", "in/[0-9]*.csv", "csv", {}),
+        ("COPY t FROM 's3://b/*/x?.pq'", "s3://b/*/x?.pq", "parquet", {}),
+        ("COPY t FROM 'http://h/x.csv.gz?k=1.5'", "http://h/x.csv.gz?k=1.5", "csv", {}),
         ("COPY t FROM 'x.json' WITH (FORMAT ndjson)", "x.json", "ndjson", {}),
         (
             "COPY t FROM 'x' (FORMAT PARQUET, N -1, F 1.5, L (a, 'b'), S {'a': 'INT'}, B no)",
@@ -265,6 +283,26 @@ def test_explain() -> None:
     assert isinstance(explain.statement, st.Query)
     assert explain.statement.text == "SELECT explain, ';' FROM t"
     assert explain.statement.position.column == 17
+
+
+def test_words_that_the_stock_tokenizer_swallows() -> None:
+    text = "VACUUM t;RESET route; reset\nall;SELECT vacuum, reset FROM vacuum;EXPLAIN VACUUM 't;"
+    with pytest.raises(SqlSyntaxError, match="not closed"):
+        parse(text)
+    statements = parse(text.replace("'", ""))
+    assert [type(statement).__name__ for statement in statements] == [
+        "Vacuum",
+        "SetVariable",
+        "SetVariable",
+        "Query",
+        "Explain",
+    ]
+    assert [statement.text for statement in statements[:3]] == [
+        "VACUUM t",
+        "RESET route",
+        "reset\nall",
+    ]
+    assert statements[-1].position.line == 2
 
 
 def test_many_statements() -> None:
@@ -433,6 +471,26 @@ BAD = [
     ("COPY t FROM 'x.csv' CSV HEADER", SqlSyntaxError, (1, 21, "CSV"), "brackets"),
     ("EXPLAIN EXPLAIN SELECT 1", SqlSyntaxError, (1, 9, "EXPLAIN"), "once"),
     ("SHOW TABLES nonsense", SqlSyntaxError, (1, 13, "nonsense"), ";"),
+    ("SHOW", SqlSyntaxError, (1, 5, ""), "docs"),
+    ("SHOW JOBS FROM t", SqlSyntaxError, (1, 11, "FROM"), ";"),
+    ("SHOW SOURCE", SqlSyntaxError, (1, 6, "SOURCE"), '"SOURCES"'),
+    ("SHOW PARTITION FROM t", SqlSyntaxError, (1, 6, "PARTITION"), '"PARTITIONS"'),
+    ("FLUHS t", SqlSyntaxError, (1, 1, "FLUHS"), '"FLUSH"'),
+    ("VACCUM", SqlSyntaxError, (1, 1, "VACCUM"), '"VACUUM"'),
+    ("FLUSH t, u", SqlSyntaxError, (1, 8, ","), ";"),
+    ("FLUSH a.b", UnknownNameError, (1, 7, "a"), "schema"),
+    ("FLUSH 't'", SqlSyntaxError, (1, 7, "'t'"), "double quotes"),
+    ("SELECT 1;\nVACUUM FULL t", UnsupportedError, (2, 8, "FULL"), "VACUUM t"),
+    ("VACUUM ANALYZE", UnsupportedError, (1, 8, "ANALYZE"), "statistics"),
+    ("VACUUM (FULL) t", UnsupportedError, (1, 8, "("), "VACUUM t"),
+    ("VACUUM t u", SqlSyntaxError, (1, 10, "u"), ";"),
+    ("CHECKPOINT", UnsupportedError, (1, 1, "CHECKPOINT"), "FLUSH"),
+    ("OPTIMIZE t", UnsupportedError, (1, 1, "OPTIMIZE"), "VACUUM"),
+    ("DROP SOUCE s", SqlSyntaxError, (1, 6, "SOUCE"), '"SOURCE"'),
+    ("DROP SOURCE s CASCADE", SqlSyntaxError, (1, 15, "CASCADE"), ";"),
+    ("ALTER SOURCE s SET (a = 1)", UnsupportedError, (1, 7, "SOURCE"), "OR REPLACE SOURCE"),
+    ("CREATE EXTERNAL TABLE t", UnsupportedError, (1, 8, "EXTERNAL"), "CREATE SOURCE"),
+    ("CREATE SOURSE s", SqlSyntaxError, (1, 8, "SOURSE"), '"SOURCE"'),
 ]
 
 
@@ -476,6 +534,13 @@ def test_bad_text(
         f"CREATE TABLE {'t' * 300} (a INT)",
         "COPY t FROM 'x.csv' (A " + "(" * 20_000,
         "EXPLAIN " * 20_000,
+        "VACUUM;" * 20_000 + "VACUUM (",
+        "SELECT * FROM t" + " FOR SYSTEM_TIME AS OF x" * 20_000,
+        "SELECT * FROM " + "(t FOR SYSTEM_TIME AS OF " * 20_000,
+        "SELECT * FROM t a" + "(" * 20_000 + ")" * 20_000 + " FOR SYSTEM_TIME AS OF 1",
+        "CREATE SOURCE s FROM 'x.csv' WITH (a " + "[" * 20_000,
+        "CREATE SOURCE s FROM 'x.csv' INTO t EVERY " + "9" * 300_000 + " SECONDS",
+        "SET a = " + "-" * 300_000,
         "é" * 300_000,
     ],
     ids=lambda text: text[:24],

@@ -1,0 +1,260 @@
+"""Mixed work: rows arrive, are asked for and are moved to history, all at once (000, Fig. 15-21).
+
+1. A varying arrival rate (45, 10, 45, 20, 45 thousand rows a second, times four), monitoring
+   queries over the last 1, 5 and 10 seconds and analytics over the last minutes; without moves,
+   with periodic and with adaptive ones (Fig. 19, 21).
+2. A constant rate and windows that always lie in memory: what a move costs the queries that run
+   beside it (Fig. 17, 18, 20).
+3. As fast as rows can be appended: throughput with and without moves, and at different
+   frequencies of queries (Fig. 15, 16, 20).
+
+Every answer's count is checked against what was acknowledged; an error of any query is a fault.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from benchmarks.harness import Options, Worker, WorkerError, console, progress, scratch
+from benchmarks.mixing import WARM_S, Asked, Plan, Told, percentile
+from benchmarks.report import OURS, Report
+
+VARYING = "Varying rate: {policy}"
+STEADY = "Constant rate, windows in memory"
+FASTEST = "As fast as it can"
+RATES = (180_000, 40_000, 180_000, 80_000, 180_000)
+STEADY_RATE = 100_000
+PHASE_S = 4.0
+STEADY_S = 30.0
+FASTEST_S = 6.0
+TURNS_MAX = 3
+TABLE_SETTINGS = {"memory": "2 GB", "durability": "batch", "hot": "1 second"}
+POLICIES = {
+    "off": {"move": "manual"},
+    "periodic": {"move": "periodic", "move_every": "5 seconds"},
+    "adaptive": {"move": "adaptive", "move_every": "5 seconds"},
+}
+STEADY_SETTINGS = {"hot": "10 seconds", "move": "periodic", "move_every": "5 seconds"}
+STEADY_WINDOWS_S = (1.0, 3.0, 5.0)
+FREQUENCIES = (1.0, 10.0)
+LATENCY = "query latency, all monitoring"
+
+
+def run(options: Options) -> Report:
+    with scratch() as folder:
+        report = Report("mixed", "Ingest, queries and moves at once", options, folder)
+        report.systems[OURS] = {
+            "table": ", ".join(f"{k} = {v}" for k, v in TABLE_SETTINGS.items()),
+            **{name: ", ".join(f"{k} = {v}" for k, v in s.items()) for name, s in POLICIES.items()},
+        }
+        bench = _Bench(report, options, folder)
+        try:
+            bench.varying()
+            bench.steady()
+            bench.fastest()
+        except WorkerError as error:
+            report.missing[OURS] = str(error)
+            console.print(f"[red]tidemill failed[/]: {error}")
+        bench.set_goals()
+    report.notes += [
+        "Latency is from the moment at which a query was due until its answer was there; a query "
+        "that had to wait for its predecessor counts the waiting. Service time is without it.",
+        f"The first {WARM_S:g} seconds of a run are not counted. Every run is a new process over a "
+        "new warehouse, with two million older rows already in files and Spark started.",
+        "There is no peer: the comparison is Tidemill without moves.",
+    ]
+    return report
+
+
+class _Bench:
+    def __init__(self, report: Report, options: Options, folder: Path) -> None:
+        self.report = report
+        self.options = options
+        self.folder = folder
+        self.past_rows = options.smaller(2_000_000, 200_000)
+        self.told: dict[str, list[Told]] = {name: [] for name in POLICIES}
+        self.beside: Told | None = None
+        self._runs = 0
+
+    def _run(self, settings: dict[str, str], plan: Plan) -> Told:
+        self._runs += 1
+        place = self.folder / f"run-{self._runs}"
+        with Worker("benchmarks.mixing:Mix", place, settings) as worker:
+            told: Told = worker.call("run", plan)
+        what = f"{settings['move']} moves, {plan.seconds:g} s"
+        self.report.check(OURS, f"{what}: every count", not told.wrong, "; ".join(told.wrong[:3]))
+        errors = "; ".join(told.errors[:3])
+        self.report.check(OURS, f"{what}: no query failed", not told.errors, errors)
+        return told
+
+    # -- 1: a varying rate
+
+    def varying(self) -> None:
+        phase_s = PHASE_S if not self.options.quick else 1.5
+        turns = min(self.options.repeat, TURNS_MAX)
+        with progress(turns * len(POLICIES), "mixed, varying rate") as advance:
+            for turn in range(turns):
+                for name, policy in POLICIES.items():
+                    advance(f"{name}, turn {turn + 1}", 1)
+                    settings = {**TABLE_SETTINGS, **policy}
+                    plan = Plan(settings, RATES, phase_s, past_rows=self.past_rows)
+                    self.told[name].append(self._run(settings, plan))
+        for name, many in self.told.items():
+            self._add_varying(name, many, phase_s)
+
+    def _add_varying(self, name: str, many: list[Told], phase_s: float) -> None:
+        group = VARYING.format(policy=name)
+        moves = [move for told in many for move in told.moves]
+        note = f"{len(moves)} moves, {sum(move[2] for move in moves):,} rows"
+        rates = [told.rows / told.seconds for told in many]
+        wanted = sum(RATES) / len(RATES)
+        self.report.add(group, f"throughput (arrival: {wanted:,.0f})", OURS, "rows/s", rates, note)
+        asked = [one for told in many for one in told.asked]
+        monitors = [one for one in asked if one.kind != "analytics"]
+        self._add(group, LATENCY, monitors)
+        for kind in sorted({one.kind for one in asked}, key=lambda kind: (len(kind), kind)):
+            self._add(group, kind, [one for one in asked if one.kind == kind])
+        for phase, rate in enumerate(RATES):
+            began = phase * phase_s
+            inside = [one for one in monitors if began <= one.due < began + phase_s]
+            self._add(group, f"phase {phase + 1}: {rate:,} rows/s arrive", inside)
+        if many[0].reasons:
+            self.report.notes.append(f"tidemill.moves, {name}: " + " / ".join(many[0].reasons))
+
+    def _add(self, group: str, what: str, asked: Iterable[Asked], note: str = "") -> None:
+        """p50 and spread of the latency; percentiles come with the numbers."""
+        values = [one.latency_s * 1_000 for one in asked]
+        if values:
+            self.report.add(group, what, OURS, "ms", values, note)
+
+    # -- 2: what a move costs
+
+    def steady(self) -> None:
+        seconds = self.options.smaller(round(STEADY_S), 8)
+        with progress(2, "mixed, constant rate") as advance:
+            for name, move in (("off", {"move": "manual"}), ("moves", {})):
+                advance(name, 1)
+                settings = {**TABLE_SETTINGS, **STEADY_SETTINGS, **move}
+                if name == "off":
+                    del settings["move_every"]
+                plan = Plan(
+                    settings,
+                    (STEADY_RATE,),
+                    float(seconds),
+                    analytics_a_s=0.2,
+                    past_rows=self.past_rows,
+                    windows_s=STEADY_WINDOWS_S,
+                )
+                told = self._run(settings, plan)
+                monitors = [one for one in told.asked if one.kind != "analytics"]
+                if name == "off":
+                    self._add(STEADY, "without any move", monitors)
+                    continue
+                self.beside = told
+                note = f"{len(told.moves)} moves"
+                beside = [one for one in monitors if told.during(one)]
+                self._add(STEADY, "while a move runs", beside, note)
+                between = [one for one in monitors if not told.during(one)]
+                self._add(STEADY, "between moves", between)
+                for what, is_beside in (("while a move runs", True), ("between moves", False)):
+                    rate = _rate(told, is_beside)
+                    if rate:
+                        self.report.add(STEADY, f"throughput {what}", OURS, "rows/s", [rate])
+
+    # -- 3: as fast as it can
+
+    def fastest(self) -> None:
+        seconds = float(self.options.smaller(round(FASTEST_S), 2))
+        ways = [(name, FREQUENCIES[-1]) for name in POLICIES]
+        ways += [("adaptive", frequency) for frequency in FREQUENCIES[:-1]]
+        with progress(len(ways), "mixed, fastest") as advance:
+            for name, frequency in ways:
+                advance(f"{name}, {frequency:g} queries/s", 1)
+                settings = {**TABLE_SETTINGS, "memory": "6 GB", **POLICIES[name]}
+                if "move_every" in settings:
+                    settings["move_every"] = "2 seconds"
+                plan = Plan(
+                    settings,
+                    (None,),
+                    seconds,
+                    monitors_a_s=frequency,
+                    past_rows=self.past_rows,
+                    windows_s=(1.0,),
+                )
+                told = self._run(settings, plan)
+                what = f"{name}, {frequency:g} queries/s"
+                note = f"{len(told.moves)} moves; batches of 2,000 rows, one writer"
+                rate = told.rows / told.seconds
+                self.report.add(FASTEST, what, OURS, "rows/s", [rate], note)
+
+    # -- goals
+
+    def set_goals(self) -> None:
+        report = self.report
+        p50s = {name: self._latency(name, 0.5) for name in POLICIES}
+        beside, between = self._steady("while a move runs"), self._steady("between moves")
+        cost = beside / between - 1 if beside and between else None
+        text = "a move costs running queries ≤ 15 % in p50 (against between moves)"
+        report.goal_at_most(text, None if cost is None else cost * 100, 15, "%")
+        off = self._steady("without any move")
+        cost = beside / off - 1 if beside and off else None
+        text = "the same against a run without any move"
+        report.goal_at_most(text, None if cost is None else cost * 100, 15, "%")
+        for share, word in ((0.5, "p50"), (0.95, "p95")):
+            times = self._times_better(share)
+            text = f"adaptive beats periodic in query latency, varying rate, {word}"
+            text += f" (the worst of {len(times)} turns)"
+            report.goal_at_least(text, min(times, default=None), 1.0, "×")
+        for name in ("periodic", "adaptive"):
+            mine, base = p50s[name], p50s["off"]
+            if mine and base:
+                report.notes.append(
+                    f"Varying rate, p50 of monitoring queries: {name} is {mine / base:.2f} × that "
+                    "without moves."
+                )
+        failed = [check for check in report.checks if "no query failed" in check.what]
+        errors = None if not failed else float(sum(not check.passed for check in failed))
+        report.goal_at_most("moves never cause an error (runs with one)", errors, 0)
+
+    def _latency(self, policy: str, share: float) -> float | None:
+        asked = [one for told in self.told[policy] for one in told.asked]
+        return _monitoring(asked, share)
+
+    def _times_better(self, share: float) -> list[float]:
+        """How many times better adaptive is than periodic, turn by turn: a difference that is
+        only the machine's would not point the same way each time."""
+        found = []
+        pairs = zip(self.told["periodic"], self.told["adaptive"], strict=False)
+        for periodic, adaptive in pairs:
+            theirs, mine = _monitoring(periodic.asked, share), _monitoring(adaptive.asked, share)
+            found += [theirs / mine] if theirs and mine else []
+        return found
+
+    def _steady(self, what: str) -> float | None:
+        found = self.report.find(STEADY, what, OURS)
+        return None if found is None else found.summary.median
+
+
+def _monitoring(asked: Iterable[Asked], share: float) -> float | None:
+    """A percentile of the monitoring queries' latency."""
+    return percentile([one.latency_s for one in asked if one.kind != "analytics"], share)
+
+
+def _rate(told: Told, is_beside: bool) -> float | None:
+    """Rows a second that were appended while moves ran, or else between them."""
+    spans = sorted((max(0.0, start), min(told.seconds, end)) for start, end, _ in told.moves)
+    inside_s = sum(max(0.0, end - start) for start, end in spans)
+    seconds = inside_s if is_beside else told.seconds - inside_s
+    rows = 0
+    for moment, count in told.appended:
+        if any(start <= moment < end for start, end in spans) == is_beside:
+            rows += count
+    return rows / seconds if seconds > 0 else None
+
+
+if __name__ == "__main__":
+    from benchmarks.__main__ import main
+
+    main(["mixed", *sys.argv[1:]])

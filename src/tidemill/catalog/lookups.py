@@ -1,0 +1,61 @@
+"""What is asked of the catalog besides snapshots: progress, packages, marks, moves, paths."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import sqlalchemy as sa
+
+from tidemill.catalog import schema
+from tidemill.catalog.filing import IDS_MAX, package_of
+from tidemill.catalog.model import Package
+
+
+def read_snapshots(connection: sa.Connection, count_max: int | None) -> list[tuple[int, int]]:
+    """Ids and times of snapshots, newest first."""
+    snapshots = schema.snapshots.c
+    query = sa.select(snapshots.snapshot_id, snapshots.committed_at_us)
+    newest = query.order_by(snapshots.snapshot_id.desc()).limit(count_max)
+    return [(row.snapshot_id, row.committed_at_us) for row in connection.execute(newest)]
+
+
+def find_move(connection: sa.Connection, table_id: int, seq: int) -> int | None:
+    """The first snapshot with a table's rows up to a number in files."""
+    moves = schema.moves.c
+    reaching = sa.select(moves.created_snapshot).where(
+        moves.table_id == table_id, moves.moved_seq >= seq
+    )
+    return connection.scalar(reaching.order_by(moves.moved_seq).limit(1))
+
+
+def read_progress(connection: sa.Connection, table_id: int) -> str | None:
+    histories = schema.histories.c
+    wanted = sa.select(histories.progress).where(histories.table_id == table_id)
+    return connection.scalar(wanted)
+
+
+def read_seq_at(connection: sa.Connection, table_id: int, at_us: int) -> int | None:
+    """Marks grow with time, so the last one at or before a moment is the largest."""
+    marks = schema.marks.c
+    before = sa.select(marks.seq).where(marks.table_id == table_id, marks.at_us <= at_us)
+    return connection.scalar(before.order_by(marks.at_us.desc()).limit(1))
+
+
+def read_known_paths(connection: sa.Connection) -> set[str]:
+    return set(connection.scalars(sa.select(schema.files.c.path)))
+
+
+def read_packages(
+    connection: sa.Connection, table_id: int, names: Iterable[str] | None
+) -> list[Package]:
+    """Packages in the order of loading; several may have one name, with other contents."""
+    packages = schema.packages
+    mine = sa.select(packages).where(packages.c.table_id == table_id)
+    if names is None:
+        queries = [mine]
+    else:
+        hashes = sorted({schema.text_hash(name) for name in names})
+        parts = (hashes[at : at + IDS_MAX] for at in range(0, len(hashes), IDS_MAX))
+        queries = [mine.where(packages.c.name_hash.in_(part)) for part in parts]
+    found = [package_of(row) for query in queries for row in connection.execute(query)]
+    return sorted(found, key=lambda each: (each.loaded_at_us, each.name, each.size, each.digest))

@@ -1,0 +1,252 @@
+"""Partition-wise execution (document 003 §5.4): one query, its files spread over Spark's tasks.
+
+1. **split**: the query becomes partial, merge and final (``sql.decompose``); a query that is not
+   the sum of its parts is *gathered*: tasks filter and project each scan, the rest runs here;
+2. **partial**: each task runs DuckDB over its files; the hot rows' partial is made here, meanwhile;
+3. **merge and final** over the partials, here.
+
+Every step is DuckDB, over the same values and types as on the local route.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any, Protocol
+
+import pyarrow as pa
+from sqlglot import exp
+
+from tidemill.catalog.model import Table
+from tidemill.errors import QueryError
+from tidemill.federation.duck import REFERENCE, Duck
+from tidemill.federation.partial import PartialResult, PartialTask, run_partial, to_ipc
+from tidemill.federation.past import PastScan
+from tidemill.federation.planner import HOT, Plan
+from tidemill.federation.runner import Filled, Selected
+from tidemill.history.storage import Storage
+from tidemill.sql.decompose import MERGE_SOURCE, Decomposition, NotDecomposable, decompose, sql_of
+from tidemill.sql.params import placeholders
+from tidemill.types import quote
+
+TASKS_PER_SLOT = 2
+REFERENCE_BYTES_MAX = 64 * 1024 * 1024
+GATHERED_BYTES_MAX = 2 * 1024**3
+
+
+class Tasks(Protocol):
+    """Where tasks run: Spark, or this process."""
+
+    @property
+    def parallelism(self) -> int: ...
+
+    def run(
+        self, job_id: str, name: str, function: Callable[[Any], Any], specs: Sequence[Any]
+    ) -> list[Any]: ...
+
+    def cancel(self, job_id: str) -> None: ...
+
+
+@lru_cache(maxsize=512)
+def split(plan: Plan) -> Decomposition | NotDecomposable:
+    """How a plan is spread."""
+    names = {scan.source for scan in plan.scans if scan.kind == HOT}
+    if len(names) < len(plan.scans):
+        return NotDecomposable("the query reads tables that are not streams in time")
+    tables = [scan.table for scan in plan.scans if scan.table is not None]
+    spelling = {column.name.lower(): column.name for table in tables for column in table.columns}
+    return decompose(plan.tree, lambda node: node.name in names, spelling)
+
+
+class Scatter:
+    def __init__(self, tasks: Tasks, duck: Duck, storage: Storage) -> None:
+        self._tasks = tasks
+        self._duck = duck
+        self._storage = storage
+        self._running: dict[int, str] = {}
+
+    def cancel(self, thread: int | None = None) -> None:
+        """Break off the query of a thread, or all of them."""
+        for ident, job_id in list(self._running.items()):
+            if thread is None or ident == thread:
+                self._tasks.cancel(job_id)
+
+    def run(self, filled: Filled) -> tuple[pa.Table, list[str]]:
+        """The answer of a query that has files to read."""
+        parts = split(filled.plan)
+        if isinstance(parts, Decomposition) and self._binds(filled, parts):
+            return self._run_split(filled, parts)
+        return self._run_gathered(filled)
+
+    def _binds(self, filled: Filled, parts: Decomposition) -> bool:
+        """Whether DuckDB accepts the partial: the split does not know the types of columns."""
+        nothing = {name: rows.slice(0, 0) for name, rows in filled.sources.items()}
+        try:
+            self._duck.query(
+                sql_of(parts.partial), _values(parts.partial, filled), nothing, exact=True
+            )
+        except QueryError:
+            return False  # the query as a whole gives the answer, or the error
+        return True
+
+    # -- partial, merge, final
+
+    def _run_split(self, filled: Filled, parts: Decomposition) -> tuple[pa.Table, list[str]]:
+        chosen = next(c for c in filled.selected if c.scan.source == parts.scan.name)
+        sql = sql_of(parts.partial)
+        values = _values(parts.partial, filled)
+        specs = self._specs(chosen, sql, values, self._references(parts.partial))
+        with ThreadPoolExecutor(1, "tidemill-partial") as pool:
+            remote = pool.submit(self._perform, specs, threading.get_ident())
+            sources = {**filled.sources, chosen.scan.source: chosen.table}
+            hot, _ = self._duck.query(sql, values, sources, exact=True)
+            tables = [hot, *remote.result()]
+        partials = pa.concat_tables([table.cast(hot.schema) for table in tables])
+        merged, _ = self._duck.query(
+            sql_of(parts.merge), _values(parts.merge, filled), {MERGE_SOURCE: partials}, exact=True
+        )
+        sources = {**filled.sources, MERGE_SOURCE: merged}
+        return self._duck.query(sql_of(parts.final), _values(parts.final, filled), sources)
+
+    # -- gather
+
+    def _run_gathered(self, filled: Filled) -> tuple[pa.Table, list[str]]:
+        """Let tasks filter and project; run the query over what they found and the hot rows."""
+        sources = dict(filled.sources)
+        for chosen in filled.selected:
+            if chosen.scan.kind == HOT and chosen.files_sql is not None:
+                sources[chosen.scan.source] = self._gather(filled, chosen)
+        selected = tuple(replace(c, files_sql=None) for c in filled.selected)
+        rest = replace(filled, selected=selected, sources=sources)
+        return self._duck.query(rest.sql, filled.values, sources)
+
+    def _gather(self, filled: Filled, chosen: Selected) -> pa.Table:
+        scan, table = chosen.scan, chosen.scan.table
+        assert table is not None
+        names = _columns(table, scan.columns, scan.with_seq)
+        source = exp.Table(this=exp.to_identifier(scan.source, quoted=True))
+        query = exp.select(*(exp.column(name, quoted=True) for name in names)).from_(source)
+        for conjunct in scan.conjuncts:
+            if conjunct.op != "in_query" and table.column(conjunct.column) is not None:
+                query = query.where(_condition(conjunct.column, conjunct.op, conjunct.values))
+        specs = self._specs(chosen, sql_of(query), _values(query, filled), {})
+        hot = chosen.table.select(names)
+        found = [hot]
+        held = 0
+        for part in self._perform(specs, threading.get_ident()):
+            held += part.nbytes
+            if held > GATHERED_BYTES_MAX:
+                raise QueryError(
+                    f"the query would bring more than {GATHERED_BYTES_MAX >> 30} GiB of rows here",
+                    detail="it is not the sum of its parts, so that its rows must be gathered",
+                    hint="ask for less, or SET route = 'local'",
+                )
+            found.append(part.cast(hot.schema))
+        return pa.concat_tables(found)
+
+    # -- tasks
+
+    def _specs(
+        self, chosen: Selected, sql: str, values: dict[str, object], references: dict[str, bytes]
+    ) -> list[PartialTask]:
+        scan = chosen.scan
+        assert scan.table is not None
+        assert chosen.past is not None
+        specs = []
+        for group in split_files(chosen.past, TASKS_PER_SLOT * self._tasks.parallelism):
+            text = group.sql(self._storage, scan.table, scan.with_seq)
+            if text is not None:
+                files = len(group.files)
+                spec = PartialTask(
+                    sql, scan.source, text, self._storage, values, references, files
+                )
+                specs.append(spec)
+        return specs
+
+    def _perform(self, specs: list[PartialTask], thread: int) -> list[pa.Table]:
+        if not specs:
+            return []
+        job_id = f"query-{uuid.uuid4().hex[:12]}"
+        self._running[thread] = job_id
+        try:
+            results: list[PartialResult] = self._tasks.run(job_id, "query", run_partial, specs)
+        finally:
+            self._running.pop(thread, None)
+        return [result.table() for result in results]
+
+    def _references(self, tree: exp.Expression) -> dict[str, bytes]:
+        """The reference tables that a partial joins travel with its tasks."""
+        names = {node.name for node in tree.find_all(exp.Table) if node.catalog == REFERENCE}
+        shipped: dict[str, bytes] = {}
+        for name in sorted(names):
+            query = f"SELECT * FROM {REFERENCE}.main.{quote(name)}"
+            rows, _ = self._duck.query(query, {}, {}, exact=True)
+            if rows.nbytes > REFERENCE_BYTES_MAX:
+                raise QueryError(
+                    "a reference table of the query is too large to travel with Spark's tasks",
+                    detail=f"{rows.nbytes} bytes, {REFERENCE_BYTES_MAX} are allowed",
+                    hint="SET route = 'local'",
+                )
+            shipped[name] = to_ipc(rows)
+        return shipped
+
+
+def split_files(scan: PastScan, groups: int) -> list[PastScan]:
+    """A scan's files in groups of about equal size, neighbours in time together."""
+    pieces = [
+        (replace(part, pruned=replace(part.pruned, files=(file,))), file.bytes)
+        for part in scan.parts
+        for file in part.pruned.files
+    ]
+    wanted = max(sum(size for _, size in pieces) / max(groups, 1), 1)
+    found: list[PastScan] = []
+    held: list[Any] = []
+    filled = 0
+    for piece, size in pieces:
+        held.append(piece)
+        filled += size
+        if filled >= wanted:
+            found.append(replace(scan, parts=_joined(held)))
+            held, filled = [], 0
+    if held:
+        found.append(replace(scan, parts=_joined(held)))
+    return found
+
+
+def _joined(parts: list[Any]) -> tuple[Any, ...]:
+    """Neighbouring parts that differ in their files only become one."""
+    joined: list[Any] = []
+    for part in parts:
+        if joined and replace(joined[-1], pruned=part.pruned) == part:
+            files = (*joined[-1].pruned.files, *part.pruned.files)
+            joined[-1] = replace(part, pruned=replace(part.pruned, files=files))
+        else:
+            joined.append(part)
+    return tuple(joined)
+
+
+def _values(tree: exp.Expression, filled: Filled) -> dict[str, object]:
+    used = set(placeholders(tree))
+    return {name: value for name, value in filled.values.items() if name in used}
+
+
+def _columns(table: Table, wanted: frozenset[str] | None, with_seq: bool) -> list[str]:
+    names = [column.name for column in table.columns]
+    if wanted is not None:
+        lower = {name.lower() for name in wanted}
+        names = [name for name in names if name.lower() in lower] or names[:1]
+    return [*names, "_seq"] if with_seq else names
+
+
+_COMPARISONS: dict[str, type[exp.Expression]] = {"=": exp.EQ, "<": exp.LT, "<=": exp.LTE, ">": exp.GT, ">=": exp.GTE}
+
+
+def _condition(column: str, op: str, values: tuple[exp.Expression, ...]) -> exp.Expression:
+    this = exp.column(column, quoted=True)
+    if op == "in":
+        return exp.In(this=this, expressions=[value.copy() for value in values])
+    return _COMPARISONS[op](this=this, expression=exp.paren(values[0].copy()))

@@ -1,0 +1,30 @@
+"""System tables: what the warehouse knows of itself, as tables in the schema ``tidemill``.
+
+They are made when somebody reads them, from the present state of the rooms:
+
+- ``fields``: their names, columns and types;
+- ``rooms``: where the state comes from, and how columns become a table;
+- ``definitions``: columns, indexes, settings;
+- ``memory``: tables, blocks, ingest, with ``counting`` of rows in files;
+- ``files``: partitions, files, snapshots;
+- ``work``: jobs, moves, sources, packages.
+"""
+
+from __future__ import annotations
+
+from tidemill.federation.system.counting import LiveRows
+from tidemill.federation.system.fields import NAMES, SCHEMA, schema
+from tidemill.federation.system.makers import SystemTables
+from tidemill.federation.system.rooms import JobLike, MoveLike, PackageCount, SourceState
+
+__all__ = [
+    "NAMES",
+    "SCHEMA",
+    "JobLike",
+    "LiveRows",
+    "MoveLike",
+    "PackageCount",
+    "SourceState",
+    "SystemTables",
+    "schema",
+]

@@ -1,0 +1,42 @@
+"""Counting the rows of history exactly, where files of deletes or newer rows take some away.
+
+The catalog knows how many rows files hold, and how many sequence numbers files of deletes name; it
+does not know which of these are still to be found: a compaction may have left some out already, a
+load may have named rows that were in memory then. DuckDB counts what is left, from the sequence
+numbers of the files concerned alone, and the count is kept until something changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set as AbstractSet
+
+from tidemill.catalog.model import FILE_DELETES, FILE_ROWS, History, Table
+from tidemill.federation.duck import Duck
+from tidemill.history.reading import scan_sql
+from tidemill.history.storage import Storage
+
+
+class LiveRows:
+    """Answers how many rows of a history nothing took away; ``buried`` are the numbers of rows
+    that rows in memory replaced."""
+
+    def __init__(self, duck: Duck, storage: Storage) -> None:
+        self._duck = duck
+        self._storage = storage
+        self._known: dict[int, tuple[History, AbstractSet[int], int]] = {}  # by table
+
+    def __call__(self, table: Table, history: History, buried: AbstractSet[int]) -> int:
+        files = [file for part in history.partitions for file in part.files]
+        deletes = [file for file in files if file.kind == FILE_DELETES]
+        if not deletes and not buried:
+            return history.rows
+        known = self._known.get(table.table_id)
+        if known is not None and known[0] is history and known[1] == buried:
+            return known[2]
+        rows = [file for file in files if file.kind == FILE_ROWS]
+        time_column = [table.time_column or table.columns[0].name]
+        scan = scan_sql(self._storage, table, rows, deletes, time_column, buried=buried)
+        counted, _ = self._duck.query(f"SELECT count(*) FROM ({scan})", {}, {})
+        count = int(counted.column(0)[0].as_py())
+        self._known[table.table_id] = history, buried, count
+        return count

@@ -1,0 +1,119 @@
+"""History as the catalog names it: ``tidemill.partitions``, ``tidemill.files``,
+``tidemill.snapshots``. There may be tens of thousands of each, so they are made by column."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tidemill.catalog.model import FILE_DELETES, FILE_ROWS, DataFile, History, Partition, Snapshot
+from tidemill.federation.system.rooms import Rooms, make_table
+
+
+def _histories(snapshot: Snapshot) -> Iterator[tuple[str, History]]:
+    """The tables with a history, by name."""
+    for key in sorted(snapshot.tables):
+        table = snapshot.tables[key]
+        history = snapshot.histories.get(table.table_id)
+        if history is not None:
+            yield table.name, history
+
+
+# -- tidemill.partitions
+
+
+def partitions(rooms: Rooms) -> pa.Table:
+    """Ranges of time that hold rows. A file of deletes may concern several of them."""
+    names: list[str] = []
+    parts: list[Partition] = []
+    deletes: list[int] = []
+    for name, history in _histories(rooms.snapshot()):
+        held = [part for part in history.partitions if _rows_files(part)]
+        names += [name] * len(held)
+        parts += held
+        deletes += _deletes_of(held, history).tolist()
+    files = [_rows_files(part) for part in parts]
+    return make_table(
+        "partitions",
+        {
+            "table_name": names,
+            "lo": [part.lo_us for part in parts],
+            "hi": [part.hi_us for part in parts],
+            "generation": [part.generation for part in parts],
+            "files": [len(each) for each in files],
+            "revisions": [sum(not file.is_anchor for file in each) for each in files],
+            "deletes": deletes,
+            "rows": [sum(file.rows for file in each) for each in files],
+            "bytes": [sum(file.bytes for file in each) for each in files],
+            "time_min": [min(file.time_min_us for file in each) for each in files],
+            "time_max": [max(file.time_max_us for file in each) for each in files],
+        },
+    )
+
+
+def _rows_files(partition: Partition) -> list[DataFile]:
+    return [file for file in partition.files if file.kind == FILE_ROWS]
+
+
+def _deletes_of(parts: list[Partition], history: History) -> npt.NDArray[np.int64]:
+    """How many files of deletes overlap each partition."""
+    lows = np.array([part.lo_us for part in parts], dtype=np.int64)
+    highs = np.array([part.hi_us for part in parts], dtype=np.int64)
+    counts = np.zeros(len(parts), dtype=np.int64)
+    for part in history.partitions:
+        number = sum(file.kind == FILE_DELETES for file in part.files)
+        if number:
+            counts += number * ((lows < part.hi_us) & (highs > part.lo_us))
+    return counts
+
+
+# -- tidemill.files
+
+
+def files(rooms: Rooms) -> pa.Table:
+    found = [(name, history.files) for name, history in _histories(rooms.snapshot())]
+    every = list(chain.from_iterable(held for _, held in found))
+    return make_table(
+        "files",
+        {
+            "table_name": [name for name, held in found for _ in held],
+            "file_id": [file.file_id for file in every],
+            "path": [file.path for file in every],
+            "kind": [file.kind for file in every],
+            "origin": [file.origin for file in every],
+            "lo": [file.lo_us for file in every],
+            "hi": [file.hi_us for file in every],
+            "generation": [file.generation for file in every],
+            "is_anchor": [file.is_anchor for file in every],
+            "rows": [file.rows for file in every],
+            "bytes": [file.bytes for file in every],
+            "row_groups": [file.row_groups for file in every],
+            "time_min": [file.time_min_us for file in every],
+            "time_max": [file.time_max_us for file in every],
+            "seq_min": [file.seq_min for file in every],
+            "seq_max": [file.seq_max for file in every],
+            "snapshot": [file.created_snapshot for file in every],
+        },
+    )
+
+
+# -- tidemill.snapshots
+
+
+def snapshots(rooms: Rooms) -> pa.Table:
+    """The snapshots that are kept, newest first; the present one always."""
+    current = rooms.snapshot()
+    kept = dict(rooms.snapshots()) or {current.snapshot_id: current.committed_at_us}
+    newest = max(kept)
+    return make_table(
+        "snapshots",
+        {
+            "snapshot_id": list(kept),
+            "committed_at": list(kept.values()),
+            "is_current": [snapshot_id == newest for snapshot_id in kept],
+        },
+    )

@@ -1,0 +1,178 @@
+"""What tables hold and what came in: ``tidemill.tables``, ``tidemill.blocks``, ``tidemill.ingest``.
+
+Rows go from memory to files. To count each once, memory is looked at first and the catalog second,
+as by any reader; what is counted as stored is looked at before both, so that rows which arrive
+meanwhile are never taken for expired ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tidemill.catalog.model import FILE_DELETES, FILE_ROWS, LOADED, History, Table
+from tidemill.federation.system.rooms import Rooms, make_table_of_rows
+from tidemill.hot.table import HotTable
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Held:
+    """The rows of a streaming table at one moment."""
+
+    hot_rows: int
+    history_rows: int
+    history: History
+
+
+def held(rooms: Rooms, hot: HotTable) -> Held:
+    """Count a table's rows: those in memory, and those in files that nothing took away."""
+    view = hot.view()
+    history = rooms.snapshot().history(hot.table.table_id)
+    rows = rooms.live_rows(hot.table, history, view.buried)
+    return Held(view.after(history.moved_seq).rows, rows, history)
+
+
+def estimated_rows(_: Table, history: History, buried: AbstractSet[int]) -> int:
+    """What the catalog alone can say; ``counting`` is exact."""
+    return max(history.rows - deleted_rows(history) - len(buried), 0)
+
+
+def deleted_rows(history: History) -> int:
+    """Rows of files that files of deletes take away. One that a compaction has partly carried
+    out counts as a whole until it is done with."""
+    files = [file for part in history.partitions for file in part.files]
+    deletes = [file for file in files if file.kind == FILE_DELETES]
+    if not deletes:
+        return 0
+    rows = [file for file in files if file.kind == FILE_ROWS]
+    born = np.array([file.created_snapshot for file in rows], dtype=np.int64)
+    seqs = np.array([(file.seq_min, file.seq_max) for file in rows], dtype=np.int64).reshape(-1, 2)
+    times = np.array([(file.lo_us, file.hi_us) for file in rows], dtype=np.int64).reshape(-1, 2)
+    gone = 0
+    for each in deletes:
+        is_hit = (born < each.created_snapshot) & (times[:, 0] < each.hi_us)
+        is_hit &= (seqs[:, 0] <= each.seq_max) & (seqs[:, 1] >= each.seq_min)
+        gone += each.rows if bool(np.any(is_hit & (times[:, 1] > each.lo_us))) else 0
+    return gone
+
+
+# -- tidemill.tables
+
+
+def tables(rooms: Rooms) -> pa.Table:
+    return make_table_of_rows("tables", [_table(rooms, table) for table in rooms.tables()])
+
+
+def _table(rooms: Rooms, table: Table) -> Row:
+    row: Row = {
+        "table_name": table.name,
+        "kind": table.kind,
+        "columns": len(table.columns),
+        "primary_key": list(table.primary_key),
+        "time_column": table.time_column,
+        "watermark_delay": table.watermark_delay_us,
+        "created_at": table.created_at_us,
+    }
+    hot = rooms.hot.get(table.table_id)
+    if hot is None:
+        return {**row, "rows": rooms.reference_rows(table.table_id)}
+    found = held(rooms, hot)
+    return {
+        **row,
+        "rows": found.hot_rows + found.history_rows,
+        "bytes": hot.nbytes,
+        "hot_rows": found.hot_rows,
+        "history_rows": found.history_rows,
+        "history_bytes": found.history.bytes,
+        "partitions": sum(bool(part.rows) for part in found.history.partitions),
+    }
+
+
+# -- tidemill.blocks
+
+
+def blocks(rooms: Rooms) -> pa.Table:
+    rows: list[Row] = []
+    for table in rooms.tables():
+        hot = rooms.hot.get(table.table_id)
+        if hot is not None:
+            rows += _blocks(hot)
+    return make_table_of_rows("blocks", rows)
+
+
+def _blocks(hot: HotTable) -> list[Row]:
+    view = hot.view()
+    rows: list[Row] = [
+        {
+            "block_id": block.block_id,
+            "state": "block",
+            "first_seq": block.first_seq,
+            "last_seq": block.last_seq,
+            "rows": block.rows,
+            "bytes": block.nbytes,
+            "index_bytes": block.index_bytes,
+            "time_min": block.time_min_us,
+            "time_max": block.time_max_us,
+            "is_ordered": block.is_ordered,
+        }
+        for block in view.blocks
+    ]
+    rows += [
+        {
+            "state": "tail",
+            "first_seq": piece.first_seq,
+            "last_seq": piece.last_seq,
+            "rows": piece.rows,
+            "bytes": piece.batch.nbytes,
+            "index_bytes": 0,
+        }
+        for piece in view.tail
+    ]
+    return [{"table_name": hot.table.name, **row} for row in rows]
+
+
+# -- tidemill.ingest
+
+
+def ingest(rooms: Rooms) -> pa.Table:
+    rows: list[Row] = []
+    for table in rooms.tables():
+        hot = rooms.hot.get(table.table_id)
+        if hot is not None:
+            rows.append(_ingest(rooms, hot))
+    return make_table_of_rows("ingest", rows)
+
+
+def _ingest(rooms: Rooms, hot: HotTable) -> Row:
+    counters = hot.counters.dump()
+    loads = [count for count in rooms.counts(hot.table.table_id) if count.state == LOADED]
+    loaded = sum(count.rows for count in loads)
+    counters["stored"] += loaded
+    counters["rejected"] += sum(count.rejected for count in loads)
+    counters["late"] += sum(count.late for count in loads)
+    counters["rows_in"] = counters["stored"] + counters["rejected"] + counters["late"]
+    waiting = hot.waiting_rows
+    found = held(rooms, hot)
+    left = waiting + found.hot_rows + found.history_rows
+    progress, log = hot.progress, hot.log
+    return {
+        "table_name": hot.table.name,
+        **counters,
+        "loaded": loaded,
+        "expired": max(counters["stored"] - counters["replaced"] - left, 0),
+        "moved_seq": found.history.moved_seq,
+        "newest": progress.newest_us,
+        "watermark": progress.watermark_us(),
+        "lag": progress.lag_us(),
+        "memory_bytes": hot.nbytes,
+        "memory_limit_bytes": hot.table.settings["memory"],
+        "log_bytes": log.size_bytes(),
+        "log_segments": len(log.segments),
+        "accepts_rows": log.failure is None,
+    }

@@ -1,0 +1,124 @@
+"""The least and the greatest value of a column in a file, as the catalog keeps them.
+
+A range is ``(low, high)``, or ``(low, high, form)`` for decimals and bytes, which JSON can hold
+only as text. None means that the end is open; ``()`` means that there are only NULLs, which no
+comparison finds. Ends may lie outside the values and never inside: NaN, which is greater than all
+numbers, and infinities open an end, and so does text that is too long.
+
+Times are microseconds and dates are days since 1970, as everywhere in Tidemill.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidemill.catalog.model import Bound
+from tidemill.history.ordering import words_of
+
+TEXT_LENGTH_MAX = 64
+DECIMAL, HEX = "decimal", "hex"
+
+Interval = tuple[Any | None, bool, Any | None, bool]
+"""Low, whether it is included, high, whether it is included; None is an open end."""
+
+
+@dataclass(frozen=True)
+class RangeCondition:
+    """What a query surely asks of one column: that it lies in one of the intervals."""
+
+    column: str
+    intervals: tuple[Interval, ...]
+
+
+def range_of(column: pa.Array) -> tuple[Bound, ...] | None:
+    """The range of a column, or None for types that have none here."""
+    if column.null_count == len(column):
+        return ()
+    kind = column.type
+    if pa.types.is_floating(kind):
+        return _float_range(column)
+    if kind == pa.uuid() or pa.types.is_binary(kind):
+        return _hex_range(column.storage if kind == pa.uuid() else column)
+    if pa.types.is_string(kind):
+        low, high = _min_max(column)
+        return low[:TEXT_LENGTH_MAX], high if len(high) <= TEXT_LENGTH_MAX else None
+    if pa.types.is_decimal(kind):
+        low, high = _min_max(column)
+        return str(low), str(high), DECIMAL
+    if pa.types.is_boolean(kind):
+        low, high = _min_max(column)
+        return int(low), int(high)
+    if pa.types.is_integer(kind):
+        return _min_max(column)
+    if pa.types.is_date(kind):
+        return _min_max(column.view(pa.int32()))
+    if pa.types.is_time(kind) or pa.types.is_timestamp(kind):
+        return _min_max(column.view(pa.int64()))
+    return None
+
+
+def may_hold(found: Sequence[Bound], intervals: Sequence[Interval]) -> bool:
+    """Whether a file of that range can hold a value in one of the intervals. In doubt, yes."""
+    if not found:
+        return False
+    form = found[2] if len(found) > 2 else None
+    low, high = _decoded(found[0], form), _decoded(found[1], form)
+    return any(_meets(low, high, interval) for interval in intervals)
+
+
+def _meets(low: Any, high: Any, interval: Interval) -> bool:
+    wanted_low, low_included, wanted_high, high_included = interval
+    return not (
+        _is_beyond(wanted_low, high, low_included) or _is_beyond(low, wanted_high, high_included)
+    )
+
+
+def _is_beyond(low: Any, high: Any, is_included: bool) -> bool:
+    """Whether a low end surely lies above a high end, or meets it where that is excluded."""
+    if low is None or high is None or _family(low) is not _family(high):
+        return False
+    try:
+        return bool(low > high or (low == high and not is_included))
+    except ArithmeticError:  # a decimal that is not a number
+        return False
+
+
+def _family(value: Any) -> type | None:
+    """What a value can be compared with exactly."""
+    if isinstance(value, int | float | Decimal):
+        return Decimal
+    return type(value) if isinstance(value, str | bytes) else None
+
+
+def _decoded(bound: Bound, form: Bound) -> Any:
+    if not isinstance(bound, str) or form is None:
+        return bound
+    return Decimal(bound) if form == DECIMAL else bytes.fromhex(bound)
+
+
+def _min_max(column: pa.Array) -> tuple[Any, Any]:
+    found = pc.min_max(column)
+    return found["min"].as_py(), found["max"].as_py()
+
+
+def _float_range(column: pa.Array) -> tuple[Bound, ...]:
+    values = words_of(column.drop_null())
+    numbers = values[~np.isnan(values)]
+    if not len(numbers):
+        return None, None
+    low, high = float(numbers.min()), float(numbers.max())
+    is_open = len(numbers) < len(values) or np.isinf(high)
+    return None if np.isinf(low) else low, None if is_open else high
+
+
+def _hex_range(column: pa.Array) -> tuple[Bound, ...]:
+    low, high = _min_max(column.cast(pa.binary()))
+    longest = TEXT_LENGTH_MAX // 2
+    return low[:longest].hex(), high.hex() if len(high) <= longest else None, HEX

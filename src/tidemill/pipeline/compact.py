@@ -1,0 +1,375 @@
+"""Compact: many small files of history become few (document 003 §5, reorganisation).
+
+Every move leaves a file in each partition it touches, so a stream that moves every second would
+leave thousands. Two rules keep them few without writing every row again and again:
+
+1. **in levels**, while rows still come to a partition: ``FAN`` files of about one size become one
+   of the next, so a row is rewritten a logarithmic number of times;
+2. **whole**, once a partition is cold: its small files become one or two, and neighbouring
+   partitions that are small together become one range of time, short enough for retention to drop
+   it whole. A file much larger than all that would join it is left out, so that a trickle of late
+   rows does not rewrite it again and again.
+
+Files that are large already are left alone, unless rows in them were deleted. A compaction reads
+files and writes files; it conflicts with no load and no move, since those only add. Its commit
+names the new files and drops the old ones in one transaction.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+
+import duckdb
+
+from tidemill.catalog.model import (
+    FILE_DELETES,
+    FILE_LATE,
+    FILE_REJECTED,
+    FILE_ROWS,
+    DataFile,
+    History,
+    NewFile,
+    Table,
+)
+from tidemill.catalog.store import Catalog
+from tidemill.history.reading import scan_sql
+from tidemill.history.storage import Storage
+from tidemill.history.writing import WriteSpec, write_rows
+from tidemill.hot.crash import point
+from tidemill.pipeline.jobs import JobContext, Outcome
+
+FAN = 4
+TARGET_BYTES = 128 * 1024 * 1024
+TARGET_ROWS = 8_000_000
+LEVEL_BYTES_MIN = 64 * 1024
+SPAN_US_MAX = 31 * 86_400 * 1_000_000
+RETENTION_SHARE = 10  # a merged range spans at most this part of the retention
+TASKS_MAX = 16  # of one job, so that others of the table need not wait long
+
+
+@dataclass(frozen=True)
+class CompactTask:
+    """Files that become one set of files, for one range of time."""
+
+    job_id: str
+    number: int
+    table: Table
+    storage: Storage
+    lo_us: int
+    hi_us: int
+    files: tuple[DataFile, ...]
+    deletes: tuple[DataFile, ...]
+
+
+@dataclass(frozen=True)
+class Compact:
+    """The plan of a compaction."""
+
+    job_id: str
+    table: Table
+    tasks: tuple[CompactTask, ...]
+    dropped: tuple[int, ...]  # file ids
+    kind: str = field(default="compact", init=False)
+
+    @property
+    def rows(self) -> int:
+        return sum(file.rows for task in self.tasks for file in task.files)
+
+    def explain(self) -> list[str]:
+        count = sum(len(task.files) for task in self.tasks)
+        return [
+            f'compact {count} files of table "{self.table.name}" into about {len(self.tasks)}',
+            f"  {self.rows} rows, {len(self.dropped) - count} files of deletes done with",
+        ]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Files to be made one, for a range of time."""
+
+    lo_us: int
+    hi_us: int
+    files: tuple[DataFile, ...]
+
+
+def plan_compact(
+    job_id: str, table: Table, history: History, storage: Storage, cold_before_us: int | None
+) -> Compact | None:
+    """What should be compacted now, or None. Partitions that end before ``cold_before_us`` are
+    cold; None means that all but the newest are."""
+    groups = list(_groups(table, history, cold_before_us))[:TASKS_MAX]
+    if not groups:
+        return None
+    deletes = [file for file in history.files if file.kind == FILE_DELETES]
+    tasks = tuple(
+        CompactTask(
+            job_id,
+            number,
+            table,
+            storage,
+            group.lo_us,
+            group.hi_us,
+            group.files,
+            tuple(d for d in deletes if any(_touches(d, file) for file in group.files)),
+        )
+        for number, group in enumerate(groups)
+    )
+    rewritten = {file.file_id for group in groups for file in group.files}
+    left = [f for f in history.files if f.kind == FILE_ROWS and f.file_id not in rewritten]
+    done_with = [
+        d.file_id
+        for d in deletes
+        # those of rows that are still in the log keep them from coming back
+        if d.seq_max <= history.moved_seq and not any(_touches(d, file) for file in left)
+    ]
+    return Compact(job_id, table, tasks, (*sorted(rewritten), *done_with))
+
+
+def ideal_files(history: History) -> int:
+    """How few files would do: one for each partition, more for large ones."""
+    return sum(-(-max(p.bytes, 1) // TARGET_BYTES) for p in history.partitions if p.rows)
+
+
+def _touches(deletes: DataFile, file: DataFile) -> bool:
+    """Whether rows of a file may be deleted. A file that was named later was written without
+    them: a move or a load has no deleted rows, and a compaction leaves them out."""
+    return (
+        file.created_snapshot <= deletes.created_snapshot
+        and deletes.seq_min <= file.seq_max
+        and deletes.seq_max >= file.seq_min
+        and deletes.lo_us < file.hi_us
+        and deletes.hi_us > file.lo_us
+    )
+
+
+def _groups(table: Table, history: History, cold_before_us: int | None) -> Iterator[Group]:
+    deletes = [file for file in history.files if file.kind == FILE_DELETES]
+    partitions = [p for p in history.partitions if p.rows]
+    if cold_before_us is None:
+        cold_before_us = max((p.lo_us for p in partitions), default=0)
+    run: list[Group] = []
+    for partition in partitions:
+        rows = [file for file in partition.files if file.kind == FILE_ROWS]
+        if partition.hi_us > cold_before_us:
+            yield from (Group(partition.lo_us, partition.hi_us, f) for f in _levels(rows))
+            continue
+        hit = [f for f in rows if any(_touches(d, f) for d in deletes)]
+        small = [f for f in rows if _is_small(f) and f not in hit]
+        for file in hit:
+            yield Group(partition.lo_us, partition.hi_us, (file,))
+        if len(small) < len(rows) or not small:
+            yield from _packed(partition.lo_us, partition.hi_us, _worth(small))
+            continue
+        group = Group(partition.lo_us, partition.hi_us, tuple(small))
+        if run and not _may_join(table, run, group):
+            yield from _joined(run)
+            run = []
+        run.append(group)
+    if run:
+        yield from _joined(run)
+
+
+def _levels(files: Sequence[DataFile]) -> Iterator[tuple[DataFile, ...]]:
+    """Sets of ``FAN`` files of about one size."""
+    by_level: dict[int, list[DataFile]] = {}
+    for file in files:
+        if _is_small(file):
+            by_level.setdefault(_level(file.bytes), []).append(file)
+    for level in sorted(by_level):
+        same = by_level[level]
+        # as many as there are at once: one that fell behind catches up in one step
+        while len(same) >= FAN:
+            taken = _first_within(same)
+            yield tuple(taken)
+            same = same[len(taken) :]
+
+
+def _first_within(files: Sequence[DataFile]) -> list[DataFile]:
+    taken: list[DataFile] = []
+    size = rows = 0
+    for file in files:
+        size, rows = size + file.bytes, rows + file.rows
+        if len(taken) >= FAN and (size > TARGET_BYTES or rows > TARGET_ROWS):
+            break
+        taken.append(file)
+    return taken
+
+
+def _level(size: int) -> int:
+    level = 0
+    while size > LEVEL_BYTES_MIN:
+        size //= FAN
+        level += 1
+    return level
+
+
+def _is_small(file: DataFile) -> bool:
+    return file.bytes < TARGET_BYTES // 2 and file.rows < TARGET_ROWS // 2
+
+
+def _may_join(table: Table, run: Sequence[Group], group: Group) -> bool:
+    """Whether a partition may join the range before it."""
+    files = [file for each in (*run, group) for file in each.files]
+    retention = table.settings["retention"]
+    span_max = SPAN_US_MAX if retention is None else retention // RETENTION_SHARE
+    span = max(group.hi_us, run[-1].hi_us) - run[0].lo_us
+    is_same = group.lo_us < run[-1].hi_us  # a late revision inside a range merged before
+    return is_same or (
+        group.lo_us == run[-1].hi_us
+        and span <= span_max
+        and sum(file.bytes for file in files) <= TARGET_BYTES
+        and sum(file.rows for file in files) <= TARGET_ROWS
+    )
+
+
+def _joined(run: Sequence[Group]) -> Iterator[Group]:
+    """One group of all, if that is worth it; otherwise each partition by itself."""
+    files = [file for group in run for file in group.files]
+    hi_us = max(group.hi_us for group in run)
+    overlap = any(b.lo_us < a.hi_us for a, b in pairwise(run))
+    if len(run) > 1 and (overlap or len(run) >= 2 * FAN or _grows(files)):
+        yield from _packed(run[0].lo_us, hi_us, files)
+        return
+    for group in run:
+        yield from _packed(group.lo_us, group.hi_us, _worth(group.files))
+
+
+def _grows(files: Sequence[DataFile]) -> bool:
+    """Whether the largest would grow enough to be written again."""
+    sizes = sorted(file.bytes for file in files)
+    return sum(sizes[:-1]) * (FAN - 1) >= sizes[-1]
+
+
+def _worth(files: Sequence[DataFile]) -> Sequence[DataFile]:
+    """The files of one partition to be made one: all, or all but the much larger one."""
+    if len(files) < 2 or _grows(files):
+        return files
+    largest = max(files, key=lambda file: file.bytes)
+    return [file for file in files if file is not largest]
+
+
+def _packed(lo_us: int, hi_us: int, files: Sequence[DataFile]) -> Iterator[Group]:
+    """Groups that each fit a file; one file alone is no group."""
+    rest = list(files)
+    while rest:
+        taken = _first_within(rest)
+        if len(taken) > 1:
+            yield Group(lo_us, hi_us, tuple(taken))
+        rest = rest[len(taken) :]
+
+
+@dataclass(frozen=True)
+class CompactJob:
+    """The job around the plan, made when its turn has come."""
+
+    table: Table
+    catalog: Catalog
+    storage: Storage
+    cold_before_us: int | None
+    kind: str = field(default="compact", init=False)
+    exclusive: bool = field(default=True, init=False)
+
+    @property
+    def table_id(self) -> int:
+        return self.table.table_id
+
+    @property
+    def table_name(self) -> str:
+        return self.table.name
+
+    def explain(self) -> list[str]:
+        return [f'compact small files of table "{self.table_name}"']
+
+    def run(self, context: JobContext) -> Outcome:
+        history = self.catalog.snapshot().history(self.table_id)
+        plan = plan_compact(
+            context.job_id, self.table, history, self.storage, self.cold_before_us
+        )
+        if plan is None:
+            return Outcome(detail="nothing to do")
+        context.tell(plan.explain()[0])
+
+        def count(_index: int, files: tuple[NewFile, ...]) -> None:
+            context.count(sum(f.rows for f in files), sum(f.bytes for f in files))
+
+        name = f'compact "{self.table_name}"'
+        results = context.run_tasks(name, compact_files, plan.tasks, count)
+        files = tuple(file for made in results for file in made)
+        point("compact.written")
+        rows, size = sum(file.rows for file in files), sum(file.bytes for file in files)
+        return Outcome(rows, size, len(files), plan.explain()[0], (plan, files))
+
+    def commit(self, outcome: Outcome) -> Outcome:
+        if outcome.value is not None:
+            plan, files = outcome.value
+            self.catalog.commit_files(self.table_id, add=files, drop=plan.dropped)
+            point("compact.committed")
+        return outcome
+
+
+@dataclass(frozen=True)
+class ExpireJob:
+    """Drop whole partitions that retention no longer wants (document 002 §VI-D)."""
+
+    table: Table
+    catalog: Catalog
+    before_us: int
+    aside_before_us: int
+    kind: str = field(default="expire", init=False)
+    exclusive: bool = field(default=True, init=False)
+
+    @property
+    def table_id(self) -> int:
+        return self.table.table_id
+
+    @property
+    def table_name(self) -> str:
+        return self.table.name
+
+    def explain(self) -> list[str]:
+        return [f'drop expired partitions of table "{self.table_name}"']
+
+    def run(self, context: JobContext) -> Outcome:
+        history = self.catalog.snapshot().history(self.table_id)
+        gone = expired_files(history, self.before_us, self.aside_before_us)
+        rows = sum(file.rows for file in gone if file.kind == FILE_ROWS)
+        size = sum(file.bytes for file in gone)
+        return Outcome(rows, size, len(gone), value=[file.file_id for file in gone])
+
+    def commit(self, outcome: Outcome) -> Outcome:
+        if outcome.value:
+            self.catalog.commit_files(self.table_id, drop=outcome.value)
+            point("expire.committed")
+        return outcome
+
+
+def expired_files(history: History, before_us: int, aside_before_us: int) -> list[DataFile]:
+    """Files whose whole range of time lies before a moment; rows set aside have their own."""
+    sides = (FILE_LATE, FILE_REJECTED)
+    return [
+        file
+        for file in history.files
+        if file.hi_us <= (aside_before_us if file.kind in sides else before_us)
+    ]
+
+
+# -- in the task
+
+
+def compact_files(task: CompactTask) -> tuple[NewFile, ...]:
+    """Read files, leave deleted rows out, write them sorted; runs in Spark's workers."""
+    connection = duckdb.connect(":memory:")
+    try:
+        for setting in ("TimeZone = 'UTC'", "threads = 1", "arrow_lossless_conversion = true"):
+            connection.execute(f"SET {setting}")
+        task.storage.prepare(connection)
+        query = scan_sql(task.storage, task.table, task.files, task.deletes, with_seq=True)
+        batches = connection.sql(query).to_arrow_table().to_batches()
+        spec = replace(WriteSpec.of(task.table), bounds=(task.lo_us, task.hi_us))
+        label = f"{task.job_id}-{task.number}-{uuid.uuid4().hex[:6]}"
+        return tuple(write_rows(task.storage, spec, batches, label, 0, "compact"))
+    finally:
+        connection.close()

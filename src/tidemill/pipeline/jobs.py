@@ -1,0 +1,437 @@
+"""The pipeline: a queue of jobs, the threads that run them, and the board that shows them.
+
+A job is planned by whoever submits it, and goes through two steps here:
+
+1. ``run`` writes files, by tasks of the executor. Nobody sees them yet.
+2. ``commit`` names them in the catalog, in one transaction.
+
+A job that fails or is killed before its commit has changed nothing: its files are orphans, which
+VACUUM removes, and it can be run again. Commits of one table never overlap. An *exclusive* job (a
+move, a compaction) has its table for itself from the beginning of its run, since what it plans on
+must still be so when it commits; others (a load) only for their commit. Loads can be long, so they
+never take the last thread: moves go on beside them.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from tidemill.clock import Clock
+from tidemill.errors import BackpressureError, ClosedError, TidemillError
+from tidemill.pipeline.executor import (
+    Executor,
+    Function,
+    JobCancelledError,
+    OnDone,
+    PipelineError,
+    ignore,
+    shown,
+)
+
+QUEUE_JOBS_MAX = 1_000
+ENDED_JOBS_KEPT = 1_000
+PARALLEL_JOBS = 2
+CLOSE_TIMEOUT_S = 60.0
+
+QUEUED, RUNNING, COMMITTED, FAILED, CANCELLED = (
+    "queued",
+    "running",
+    "committed",
+    "failed",
+    "cancelled",
+)
+
+
+def new_job_id() -> str:
+    """An id that no other job of any process has; files are named after it."""
+    return secrets.token_hex(8)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a job did. ``value`` is for whoever submitted it, the rest for the board."""
+
+    rows: int = 0
+    bytes: int = 0
+    files: int = 0
+    detail: str | None = None
+    value: Any = None
+
+
+class Job(Protocol):
+    """A frozen plan that can be run. It is run once; to repeat it, submit it again.
+
+    ``run`` may be broken off at any moment. ``commit`` is not: it is one transaction of the
+    catalog, called after ``run`` by the same thread while no other job of the table commits.
+    """
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def table_id(self) -> int: ...
+    @property
+    def table_name(self) -> str: ...
+    @property
+    def exclusive(self) -> bool: ...
+
+    def explain(self) -> list[str]:
+        """The plan, line by line."""
+        ...
+
+    def run(self, context: JobContext) -> Outcome: ...
+
+    def commit(self, outcome: Outcome) -> Outcome: ...
+
+
+@dataclass(frozen=True)
+class JobRecord:
+    """A job as the board shows it; times are microseconds since 1970 UTC."""
+
+    job_id: str
+    kind: str
+    table_id: int
+    table_name: str
+    state: str
+    planned_at_us: int
+    started_at_us: int | None = None
+    ended_at_us: int | None = None
+    tasks: int = 0
+    tasks_done: int = 0
+    rows: int = 0
+    bytes: int = 0
+    files: int = 0
+    error: str | None = None
+    detail: str | None = None
+
+    @property
+    def is_ended(self) -> bool:
+        return self.state in (COMMITTED, FAILED, CANCELLED)
+
+
+class JobBoard:
+    """All jobs that wait or run, and the last ``kept`` that ended. Thread-safe."""
+
+    def __init__(self, kept: int = ENDED_JOBS_KEPT) -> None:
+        self._kept = kept
+        self._lock = threading.Lock()
+        self._records: OrderedDict[str, JobRecord] = OrderedDict()
+
+    def add(self, record: JobRecord) -> None:
+        with self._lock:
+            self._records[record.job_id] = record
+
+    def update(self, job_id: str, **changes: Any) -> None:
+        with self._lock:
+            record = replace(self._records[job_id], **changes)
+            self._records[job_id] = record
+            if record.is_ended:
+                self._forget_oldest()
+
+    def count(self, job_id: str, *, tasks_done: int = 0, rows: int = 0, bytes: int = 0) -> None:
+        """Add to what a job has done."""
+        with self._lock:
+            record = self._records[job_id]
+            self._records[job_id] = replace(
+                record,
+                tasks_done=record.tasks_done + tasks_done,
+                rows=record.rows + rows,
+                bytes=record.bytes + bytes,
+            )
+
+    def get(self, job_id: str) -> JobRecord | None:
+        return self._records.get(job_id)
+
+    def records(self) -> list[JobRecord]:
+        """In the order in which they were submitted."""
+        with self._lock:
+            return list(self._records.values())
+
+    def _forget_oldest(self) -> None:
+        ended = [job_id for job_id, record in self._records.items() if record.is_ended]
+        for job_id in ended[: max(len(ended) - self._kept, 0)]:
+            del self._records[job_id]
+
+
+@dataclass(frozen=True)
+class JobContext:
+    """What a running job may use."""
+
+    job_id: str
+    executor: Executor
+    board: JobBoard
+    check_cancelled: Callable[[], None]
+
+    def run_tasks(
+        self, name: str, function: Function, specs: Sequence[Any], on_done: OnDone = ignore
+    ) -> list[Any]:
+        """Run tasks and show their progress; may be called several times by one job."""
+        self.check_cancelled()
+        known = self.board.get(self.job_id)
+        self.board.update(self.job_id, tasks=(known.tasks if known else 0) + len(specs))
+
+        def done(index: int, result: Any) -> None:
+            self.board.count(self.job_id, tasks_done=1)
+            on_done(index, result)
+
+        return self.executor.run(self.job_id, name, function, specs, done)
+
+    def count(self, rows: int = 0, bytes: int = 0) -> None:
+        """Show rows and bytes that are done."""
+        self.board.count(self.job_id, rows=rows, bytes=bytes)
+
+    def tell(self, detail: str) -> None:
+        """Show what the job is about."""
+        self.board.update(self.job_id, detail=detail)
+
+
+@dataclass(eq=False)
+class _Entry:
+    """A submitted job: where it stands, and those who wait for it."""
+
+    job: Job
+    job_id: str
+    priority: int
+    number: int
+    ended: threading.Event = field(default_factory=threading.Event)
+    is_cancelled: bool = False
+    is_committing: bool = False
+    outcome: Outcome | None = None
+    error: BaseException | None = None
+    callbacks: list[Callable[[], None]] = field(default_factory=list)
+
+
+class JobHandle:
+    """A submitted job, to wait for or to cancel."""
+
+    def __init__(self, pipeline: Pipeline, entry: _Entry) -> None:
+        self.job_id = entry.job_id
+        self._pipeline = pipeline
+        self._entry = entry
+
+    def done(self) -> bool:
+        return self._entry.ended.is_set()
+
+    def error(self) -> BaseException | None:
+        """Why the job failed or was cancelled; None if it was committed or has not ended."""
+        return self._entry.error if self._entry.ended.is_set() else None
+
+    def wait(self, timeout_s: float | None = None) -> Outcome:
+        """The outcome of a committed job; raises the error of one that failed."""
+        if not self._entry.ended.wait(timeout_s):
+            raise PipelineError(f"job {self.job_id} did not end within {timeout_s:g} seconds")
+        if self._entry.error is not None:
+            raise self._entry.error
+        assert self._entry.outcome is not None
+        return self._entry.outcome
+
+    def cancel(self) -> bool:
+        """Whether the job will end without a commit; waits for nothing."""
+        return self._pipeline.cancel(self.job_id)
+
+    def when_done(self, call: Callable[[], None]) -> None:
+        """Call once the job has ended, from its thread, or at once if it has."""
+        self._pipeline._when_done(self._entry, call)
+
+
+class Pipeline:
+    """Runs jobs, those with a smaller priority number first, then in the order they came."""
+
+    def __init__(
+        self,
+        executor: Executor,
+        board: JobBoard,
+        clock: Clock,
+        parallel: int = PARALLEL_JOBS,
+        queue_max: int = QUEUE_JOBS_MAX,
+    ) -> None:
+        self.executor = executor
+        self.board = board
+        self._clock = clock
+        self._parallel = parallel
+        self._queue_max = queue_max
+        self._gate = threading.Condition()
+        self._queue: list[_Entry] = []
+        self._running: dict[str, _Entry] = {}
+        self._busy: set[int] = set()
+        self._number = 0
+        self._closed = False
+        self._threads: list[threading.Thread] = []
+
+    def submit(self, job: Job, priority: int = 0, job_id: str | None = None) -> JobHandle:
+        """Queue a job; refused when too many wait already. A plan that names files has its id
+        already, from ``new_job_id``."""
+        with self._gate:
+            if self._closed:
+                raise ClosedError("the pipeline was closed")
+            if len(self._queue) >= self._queue_max:
+                raise BackpressureError(
+                    f"{len(self._queue)} jobs wait already; the {job.kind} was not taken",
+                    hint="tidemill.jobs shows what they wait for",
+                )
+            self._number += 1
+            entry = _Entry(job, job_id or new_job_id(), priority, self._number)
+            self.board.add(
+                JobRecord(
+                    entry.job_id,
+                    job.kind,
+                    job.table_id,
+                    job.table_name,
+                    QUEUED,
+                    self._clock.now_us(),
+                )
+            )
+            self._queue.append(entry)
+            self._queue.sort(key=lambda each: (each.priority, each.number))
+            self._start_threads()
+            self._gate.notify_all()
+        return JobHandle(self, entry)
+
+    def pending(self, table_id: int, kind: str | None = None) -> int:
+        """How many jobs of a table wait or run."""
+        with self._gate:
+            entries = [*self._queue, *self._running.values()]
+        return sum(e.job.table_id == table_id and kind in (None, e.job.kind) for e in entries)
+
+    def cancel(self, job_id: str) -> bool:
+        """Take a job from the queue, or break off its run. A commit is not broken off."""
+        with self._gate:
+            waiting = next((each for each in self._queue if each.job_id == job_id), None)
+            running = self._running.get(job_id)
+            if waiting is not None:
+                self._queue.remove(waiting)
+            elif running is None or running.is_committing:
+                return False
+            else:
+                running.is_cancelled = True
+                self._gate.notify_all()
+        if waiting is not None:
+            self._end(waiting, CANCELLED, JobCancelledError("the job was cancelled"))
+        else:
+            self.executor.cancel(job_id)
+        return True
+
+    def cancel_table(self, table_id: int) -> None:
+        """Cancel all jobs of a table, for instance because it is dropped."""
+        with self._gate:
+            entries = [*self._queue, *self._running.values()]
+        for entry in entries:
+            if entry.job.table_id == table_id:
+                self.cancel(entry.job_id)
+
+    def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
+        """Cancel what waits and runs, let commits end, and join the threads."""
+        with self._gate:
+            self._closed = True
+            entries = [*self._queue, *self._running.values()]
+            self._gate.notify_all()
+        for entry in entries:
+            self.cancel(entry.job_id)
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join(timeout_s)
+
+    # -- the threads
+
+    def _start_threads(self) -> None:
+        """One more thread for one more job, up to the bound."""
+        wanted = min(self._parallel, len(self._queue) + len(self._running))
+        while len(self._threads) < wanted:
+            name = f"tidemill-job-{len(self._threads) + 1}"
+            thread = threading.Thread(target=self._work, name=name, daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def _work(self) -> None:
+        while (entry := self._take()) is not None:
+            try:
+                outcome = self._perform(entry)
+            except JobCancelledError as error:
+                self._leave(entry)
+                self._end(entry, CANCELLED, error)
+            except Exception as error:
+                self._leave(entry)
+                self._end(entry, FAILED, error)
+            else:
+                self._leave(entry)
+                entry.outcome = outcome
+                self._end(entry, COMMITTED, None)
+
+    def _take(self) -> _Entry | None:
+        """The first job that may run now; None when the pipeline is closed."""
+        with self._gate:
+            while True:
+                if self._closed:
+                    return None
+                entry = next((each for each in self._queue if self._may_run(each.job)), None)
+                if entry is not None:
+                    self._queue.remove(entry)
+                    self._running[entry.job_id] = entry
+                    if entry.job.exclusive:
+                        self._busy.add(entry.job.table_id)
+                    return entry
+                self._gate.wait()
+
+    def _may_run(self, job: Job) -> bool:
+        if job.exclusive:
+            return job.table_id not in self._busy
+        shared = sum(not each.job.exclusive for each in self._running.values())
+        return shared < max(self._parallel - 1, 1)
+
+    def _perform(self, entry: _Entry) -> Outcome:
+        job, job_id = entry.job, entry.job_id
+        self.board.update(job_id, state=RUNNING, started_at_us=self._clock.now_us())
+
+        def check_cancelled() -> None:
+            if entry.is_cancelled:
+                raise JobCancelledError("the job was cancelled; nothing was stored")
+
+        context = JobContext(job_id, self.executor, self.board, check_cancelled)
+        outcome = job.run(context)
+        self._begin_commit(entry)
+        return job.commit(outcome)
+
+    def _begin_commit(self, entry: _Entry) -> None:
+        """Wait until no other job of the table commits; the last moment to be cancelled."""
+        table_id = entry.job.table_id
+        with self._gate:
+            if not entry.job.exclusive:
+                self._gate.wait_for(lambda: table_id not in self._busy or entry.is_cancelled)
+            if entry.is_cancelled:
+                raise JobCancelledError("the job was cancelled; nothing was stored")
+            self._busy.add(table_id)
+            entry.is_committing = True
+
+    def _leave(self, entry: _Entry) -> None:
+        with self._gate:
+            del self._running[entry.job_id]
+            if entry.job.exclusive or entry.is_committing:
+                self._busy.discard(entry.job.table_id)
+            self._gate.notify_all()
+
+    def _end(self, entry: _Entry, state: str, error: BaseException | None) -> None:
+        changes: dict[str, Any] = {"state": state, "ended_at_us": self._clock.now_us()}
+        if (outcome := entry.outcome) is not None:
+            changes |= {"rows": outcome.rows, "bytes": outcome.bytes, "files": outcome.files}
+            if outcome.detail is not None:
+                changes["detail"] = outcome.detail
+        if error is not None:
+            changes["error"] = str(error) if isinstance(error, TidemillError) else shown(error)
+        self.board.update(entry.job_id, **changes)
+        entry.error = error
+        with self._gate:
+            entry.ended.set()
+            callbacks, entry.callbacks = entry.callbacks, []
+        for call in callbacks:
+            call()
+
+    def _when_done(self, entry: _Entry, call: Callable[[], None]) -> None:
+        with self._gate:
+            if not entry.ended.is_set():
+                entry.callbacks.append(call)
+                return
+        call()

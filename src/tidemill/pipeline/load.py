@@ -1,0 +1,442 @@
+"""Loading packages: the plan, the job, and what it commits (document 003 §4.2).
+
+1. **Plan.** ``Load`` names the packages, dealt out to tasks by their weight.
+2. **Run.** Sequence numbers are set apart, ``PACKAGE_ROWS_MAX`` for each package, so that loaded
+   rows never meet those of the hot tier; tasks (``loading``) read, check, collate and write.
+3. **Commit.** Primary keys are compared with all there is, then one transaction of the catalog
+   names the files and records the packages. A package that is recorded is never loaded again, so
+   each is loaded exactly once, whatever failed on the way and however often it is tried.
+
+A bad package of a source is set aside with its reason, and the others are loaded; a bad package of
+COPY fails the statement. Loads are history: a row's time is compared with no watermark, no row of
+a load is late, and no watermark moves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from tidemill.catalog.frozen import FrozenMap
+from tidemill.catalog.model import FILE_ROWS, NewFile, Package, Table
+from tidemill.clock import Clock
+from tidemill.errors import DuplicateKeyError, TidemillError
+from tidemill.history.partitions import partition_of
+from tidemill.history.storage import Storage
+from tidemill.history.writing import WriteSpec, write_deletes
+from tidemill.pipeline.executor import PipelineError
+from tidemill.pipeline.jobs import JobContext, Outcome
+from tidemill.pipeline.loading import (
+    CHANGED,
+    KNOWN,
+    LOADED,
+    ORIGIN,
+    PACKAGE_ROWS_MAX,
+    SET_ASIDE,
+    LoadedTask,
+    LoadTask,
+    Taken,
+    TaskPackage,
+    load_packages,
+)
+from tidemill.pipeline.packages import Listed, group
+
+COPY = "copy"
+REACH_PREFIX = "storage."
+SHOWN_PACKAGES = 5
+
+Numbers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Load:
+    """The plan of a load. ``options`` are those of the statement: of the reader, and, after
+    ``storage.``, of the place where the packages lie. ``source`` is a source's name, or COPY."""
+
+    table: Table
+    storage: Storage
+    packages: tuple[Listed, ...]
+    form: str
+    columns: tuple[str, ...] | None = None
+    options: Mapping[str, str] = field(default_factory=FrozenMap)
+    source: str = COPY
+    kind: str = field(default="load", init=False)
+
+    @property
+    def is_strict(self) -> bool:
+        """Whether one bad package fails all."""
+        return self.source == COPY
+
+    @property
+    def bytes(self) -> int:
+        return sum(package.size for package in self.packages)
+
+    def explain(self) -> list[str]:
+        shown = [f"  {each.name} ({each.size:,} bytes)" for each in self.packages[:SHOWN_PACKAGES]]
+        if len(self.packages) > SHOWN_PACKAGES:
+            shown.append(f"  and {len(self.packages) - SHOWN_PACKAGES:,} more")
+        return [
+            f"load {len(self.packages):,} {self.form} packages of {self.bytes:,} bytes into "
+            f'table "{self.table.name}"',
+            *shown,
+            "a bad package fails the load" if self.is_strict else "bad packages are set aside",
+        ]
+
+
+def split_options(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """The options of the reader, and those of the place.
+
+    >>> split_options({"header": "true", "storage.key": "k"})
+    ({'header': 'true'}, {'key': 'k'})
+    """
+    reach = {n[len(REACH_PREFIX) :]: v for n, v in options.items() if n.startswith(REACH_PREFIX)}
+    return {n: v for n, v in options.items() if not n.startswith(REACH_PREFIX)}, reach
+
+
+@dataclass(frozen=True)
+class KeyConflicts:
+    """Loaded rows whose primary key exists already: arrays of equal length.
+
+    Row ``seqs[i]`` has the key of ``against[i]``, the row before it in the order of arrival, where
+    rows that were there before the load come first; ``times_us[i]`` is the time of both. So a key
+    that three loaded rows share has two conflicts, and each but the first row is in ``seqs``.
+    """
+
+    seqs: Numbers
+    against: Numbers
+    times_us: Numbers
+
+
+@dataclass(frozen=True)
+class LoadCommit:
+    """What a load asks the catalog to record, in one transaction.
+
+    ``reserved`` is the range of sequence numbers that rows of it have. ``replaced`` are rows that
+    give way to loaded ones; those in history are in files of deletes among ``files`` already, so
+    what remains to be done is to forget those that are still in memory.
+    """
+
+    table_id: int
+    job_id: str
+    files: tuple[NewFile, ...]
+    packages: tuple[Package, ...]
+    reserved: tuple[int, int] | None = None
+    replaced: tuple[int, ...] = ()
+
+
+class LoadDesk(Protocol):
+    """What a load needs of the warehouse; the engine provides it."""
+
+    def known(self, table_id: int, names: Sequence[str]) -> Sequence[Package]:
+        """What the catalog has recorded of packages of these names."""
+        ...
+
+    def reserve(self, table_id: int, count: int) -> int:
+        """Set consecutive sequence numbers apart for good; answers the first."""
+        ...
+
+    def check_keys(self, table: Table, files: Sequence[NewFile]) -> KeyConflicts:
+        """Compare the primary keys of new files with each other, with history and with the hot
+        rows. Called from the commit, when no other job of the table commits."""
+        ...
+
+    def commit(self, commit: LoadCommit) -> None: ...
+
+
+@dataclass(frozen=True)
+class LoadReport:
+    """What became of a load's packages."""
+
+    job_id: str
+    packages: tuple[Taken, ...]
+    rows: int
+    rejected: int
+
+    def count(self, state: str) -> int:
+        return sum(package.state == state for package in self.packages)
+
+    def explain(self) -> str:
+        words = {
+            LOADED: "loaded",
+            SET_ASIDE: "set aside",
+            KNOWN: "known already",
+            CHANGED: "still changing",
+        }
+        counts = [(self.count(state), word) for state, word in words.items()]
+        told = [f"{count} {word}" for count, word in counts if count]
+        return f"packages: {', '.join(told) or 'none'}"
+
+
+@dataclass(frozen=True)
+class _Ready:
+    """A load that has run."""
+
+    job_id: str
+    first_seq: int
+    packages: tuple[Taken, ...]
+    files: tuple[NewFile, ...]
+
+
+@dataclass(frozen=True)
+class LoadJob:
+    """A load on its way through the pipeline. It has its table for itself only to commit."""
+
+    plan: Load
+    desk: LoadDesk
+    clock: Clock
+    exclusive: bool = field(default=False, init=False)
+
+    @property
+    def kind(self) -> str:
+        return self.plan.kind
+
+    @property
+    def table_id(self) -> int:
+        return self.plan.table.table_id
+
+    @property
+    def table_name(self) -> str:
+        return self.plan.table.name
+
+    def explain(self) -> list[str]:
+        return self.plan.explain()
+
+    # -- run
+
+    def run(self, context: JobContext) -> Outcome:
+        plan = self.plan
+        context.tell(plan.explain()[0])
+        first_seq = self.desk.reserve(self.table_id, len(plan.packages) * PACKAGE_ROWS_MAX)
+        tasks = self._tasks(context, first_seq)
+        done: list[LoadedTask] = []
+
+        def on_done(_index: int, task: LoadedTask) -> None:
+            done.append(task)
+            taken = [package for package in task.packages if package.state == LOADED]
+            size = sum(package.listed.size for package in task.packages)
+            context.count(rows=sum(package.rows for package in taken), bytes=size)
+
+        try:
+            name = f"load into {plan.table.name}"
+            results: list[LoadedTask] = context.run_tasks(name, load_packages, tasks, on_done)
+        except TidemillError:
+            self._remove([file for task in done for file in task.files])
+            raise
+        packages = tuple(package for task in results for package in task.packages)
+        files = tuple(file for task in results for file in task.files)
+        return Outcome(value=_Ready(context.job_id, first_seq, packages, files))
+
+    def _tasks(self, context: JobContext, first_seq: int) -> list[LoadTask]:
+        plan = self.plan
+        options, reach = split_options(plan.options)
+        known: dict[str, list[Package]] = {}
+        for package in self.desk.known(self.table_id, [each.name for each in plan.packages]):
+            known.setdefault(package.name, []).append(package)
+        packages = {
+            listed.name: TaskPackage(
+                listed, first_seq + at * PACKAGE_ROWS_MAX, tuple(known.get(listed.name, ()))
+            )
+            for at, listed in enumerate(plan.packages)
+        }
+        return [
+            LoadTask(
+                context.job_id,
+                number,
+                plan.table,
+                plan.storage,
+                plan.form,
+                plan.columns,
+                options,
+                reach,
+                tuple(packages[listed.name] for listed in dealt),
+                self.clock.now_us(),
+                apart=self._keeps_apart,
+                strict=plan.is_strict,
+            )
+            for number, dealt in enumerate(group(plan.packages, context.executor.parallelism))
+        ]
+
+    @property
+    def _keeps_apart(self) -> bool:
+        """Whether a package may be set aside at commit, when its rows are in files already."""
+        table = self.plan.table
+        return bool(table.primary_key) and table.settings["on_conflict"] == "reject"
+
+    # -- commit
+
+    def commit(self, outcome: Outcome) -> Outcome:
+        ready: _Ready = outcome.value
+        self._refuse_twice(ready)
+        replaced: tuple[int, ...] = ()
+        if self.plan.table.primary_key and ready.files:
+            ready, replaced = self._settle_keys(ready)
+        rows = [package for package in ready.packages if package.state == LOADED and package.rows]
+        last = ready.first_seq + len(self.plan.packages) * PACKAGE_ROWS_MAX - 1
+        commit = LoadCommit(
+            self.table_id,
+            ready.job_id,
+            ready.files,
+            tuple(
+                self._record(package, ready.job_id)
+                for package in ready.packages
+                if _is_new(package)
+            ),
+            (ready.first_seq, last) if rows else None,
+            replaced,
+        )
+        if commit.files or commit.packages:
+            self.desk.commit(commit)
+        return _outcome(ready)
+
+    def _refuse_twice(self, ready: _Ready) -> None:
+        """Another load may have been faster with the same packages."""
+        names = [package.listed.name for package in ready.packages if package.state == LOADED]
+        before = {k.name for k in self.desk.known(self.table_id, names) if k.state == LOADED}
+        if before:
+            self._remove(ready.files)
+            raise PipelineError(
+                f'"{min(before)}" was loaded by another job meanwhile; nothing was stored',
+                hint="load the others again",
+            )
+
+    def _settle_keys(self, ready: _Ready) -> tuple[_Ready, tuple[int, ...]]:
+        policy = self.plan.table.settings["on_conflict"]
+        if policy == "reject":
+            return self._set_aside_repeats(ready), ()
+        rows = [file for file in ready.files if file.kind == FILE_ROWS]
+        found = self.desk.check_keys(self.plan.table, rows)
+        if not len(found.seqs):
+            return ready, ()
+        gone = found.seqs if policy == "ignore" else found.against
+        deletes = self._deletes(ready.job_id, gone, found.times_us)
+        ready = replace(ready, files=(*ready.files, *deletes))
+        if policy == "ignore":
+            return _ignored(ready, found.seqs), ()
+        return ready, tuple(int(seq) for seq in gone)
+
+    def _set_aside_repeats(self, ready: _Ready) -> _Ready:
+        """Set packages aside that repeat a key, in their order: a row whose rival went aside with
+        its own package is compared with the one before that. Files hold the rows of one package
+        each here, so they are left out as wholes."""
+        rows = [file for file in ready.files if file.kind == FILE_ROWS]
+        found = self.desk.check_keys(self.plan.table, rows)
+        before = dict(zip(found.seqs.tolist(), found.against.tolist(), strict=True))
+        bad: dict[int, int] = {}
+        aside = np.zeros(len(self.plan.packages), dtype=bool)
+        for first_seq, seqs in _by_package(sorted(before), ready.first_seq):
+            repeats = 0
+            for seq in seqs:
+                rival: int | None = before[seq]
+                while rival is not None and _is_aside(rival, ready.first_seq, aside):
+                    rival = before.get(rival)
+                repeats += rival is not None
+            if repeats:
+                bad[first_seq] = repeats
+                aside[(first_seq - ready.first_seq) // PACKAGE_ROWS_MAX] = True
+        return self._without(ready, bad) if bad else ready
+
+    def _first_of(self, ready: _Ready, seq: int) -> int:
+        """The first sequence number of the package that a row belongs to."""
+        return seq - (seq - ready.first_seq) % PACKAGE_ROWS_MAX
+
+    def _without(self, ready: _Ready, bad: Mapping[int, int]) -> _Ready:
+        packages = []
+        for package in ready.packages:
+            count = bad.get(package.first_seq) if package.state == LOADED else None
+            if count is not None:
+                error = DuplicateKeyError(
+                    f'{count} of {package.rows} rows of "{package.listed.name}" repeat a primary '
+                    f'key of table "{self.table_name}"',
+                    hint="on_conflict = 'ignore' or 'replace' lets the others in",
+                )
+                if self.plan.is_strict:
+                    self._remove(ready.files)
+                    raise error
+                package = Taken(package.listed, SET_ASIDE, package.digest, error=error)
+            packages.append(package)
+        kept = [f for f in ready.files if self._first_of(ready, f.seq_min) not in bad]
+        left = [f for f in ready.files if self._first_of(ready, f.seq_min) in bad]
+        self._remove(left)
+        return replace(ready, packages=tuple(packages), files=tuple(kept))
+
+    def _deletes(self, job_id: str, seqs: Numbers, times_us: Numbers) -> list[NewFile]:
+        """Files that take rows away, one for each partition."""
+        spec = WriteSpec.of(self.plan.table)
+        places: dict[tuple[int, int], list[int]] = {}
+        for seq, time_us in zip(seqs.tolist(), times_us.tolist(), strict=True):
+            places.setdefault(partition_of(time_us, spec.partition_us), []).append(seq)
+        return [
+            write_deletes(self.plan.storage, spec, *place, gone, f"{job_id}-keys", number, ORIGIN)
+            for number, (place, gone) in enumerate(sorted(places.items()))
+        ]
+
+    def _record(self, package: Taken, job_id: str) -> Package:
+        return Package(
+            name=package.listed.name,
+            size=package.listed.size,
+            digest=package.digest,
+            state=package.state,
+            reason=package.reason,
+            rows=package.rows,
+            rejected=package.rejected,
+            late=0,
+            loaded_at_us=self.clock.now_us(),
+            source=self.plan.source,
+            job_id=job_id,
+        )
+
+    def _remove(self, files: Sequence[NewFile]) -> None:
+        """Best effort; VACUUM finds what is left."""
+        for file in files:
+            with suppress(Exception):
+                self.plan.storage.delete(file.path)
+
+
+def _outcome(ready: _Ready) -> Outcome:
+    loaded = [package for package in ready.packages if package.state == LOADED]
+    rows = sum(package.rows for package in loaded)
+    rejected = sum(package.rejected for package in loaded)
+    report = LoadReport(ready.job_id, ready.packages, rows, rejected)
+    size = sum(package.listed.size for package in ready.packages)
+    return Outcome(rows, size, len(ready.files), report.explain(), report)
+
+
+def _is_new(package: Taken) -> bool:
+    return package.state in (LOADED, SET_ASIDE)
+
+
+def _by_package(seqs: Sequence[int], first_seq: int) -> Iterator[tuple[int, list[int]]]:
+    """Sorted sequence numbers by the package they belong to, under its first one."""
+    for at, members in groupby(seqs, lambda seq: (seq - first_seq) // PACKAGE_ROWS_MAX):
+        yield first_seq + at * PACKAGE_ROWS_MAX, list(members)
+
+
+def _is_aside(seq: int, first_seq: int, aside: npt.NDArray[np.bool_]) -> bool:
+    at = (seq - first_seq) // PACKAGE_ROWS_MAX
+    return 0 <= at < len(aside) and bool(aside[at])
+
+
+def _ignored(ready: _Ready, seqs: Numbers) -> _Ready:
+    """Rows that were left out count as rejected, so that the sum of a package stays right."""
+    firsts, counts = np.unique((seqs - ready.first_seq) // PACKAGE_ROWS_MAX, return_counts=True)
+    by_first = {
+        ready.first_seq + int(at) * PACKAGE_ROWS_MAX: int(n)
+        for at, n in zip(firsts, counts, strict=True)
+    }
+    packages = [
+        replace(
+            package,
+            rows=package.rows - by_first.get(package.first_seq, 0),
+            rejected=package.rejected + by_first.get(package.first_seq, 0),
+        )
+        if package.state == LOADED
+        else package
+        for package in ready.packages
+    ]
+    return replace(ready, packages=tuple(packages))

@@ -1,0 +1,437 @@
+"""Move: rows of the hot tier become files of history (document 000 §IV).
+
+1. **plan**: up to which sequence number, from which segments of the log, and which of those rows
+   are alive (retention and replaced keys take rows away that the log still has);
+2. **run**: tasks read the segments themselves, so rows pass neither through the driver nor through
+   Python objects; each writes the files of its rows, sorted and in their final place;
+3. **commit**: one catalog transaction names the files and advances ``moved_seq``; only then does
+   the hot tier let go. A reader before it sees the rows in memory, one after it in the files.
+
+Killed anywhere before the commit, a move leaves files that nobody names (VACUUM removes them), and
+the rows are moved again by the next one; killed behind it, the next start finds ``moved_seq`` in
+the catalog and does not take the rows into memory.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import uuid
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tidemill.catalog.model import FILE_LATE, FILE_REJECTED, DataFile, History, NewFile, Table
+from tidemill.catalog.store import Catalog
+from tidemill.errors import CorruptLogError
+from tidemill.history.storage import Storage
+from tidemill.history.writing import WriteSpec, write_deletes, write_rows, write_side
+from tidemill.hot import frame
+from tidemill.hot.block import Block
+from tidemill.hot.crash import point
+from tidemill.hot.gather import SEQ_FIELD
+from tidemill.hot.log import Segment
+from tidemill.hot.piece import Piece, batch_of_rows
+from tidemill.hot.side import REJECTED_SCHEMA, late_schema
+from tidemill.hot.table import HotTable
+from tidemill.hot.view import View
+from tidemill.pipeline.jobs import JobContext, Outcome
+
+TASK_BYTES = 128 * 1024 * 1024  # of log per task
+BUFFER_BYTES = 256 * 1024 * 1024  # of rows that a task holds before it writes them
+
+Seqs = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Live:
+    """Which rows of the log are still rows of the table: ranges, less some numbers in them."""
+
+    ranges: tuple[tuple[int, int], ...]
+    dead: tuple[int, ...] = ()
+
+    def mask(self, seqs: Seqs) -> npt.NDArray[np.bool_]:
+        firsts = np.array([first for first, _ in self.ranges], dtype=np.int64)
+        lasts = np.array([last for _, last in self.ranges], dtype=np.int64)
+        at = np.searchsorted(firsts, seqs, "right") - 1
+        kept = (at >= 0) & (seqs <= lasts[np.maximum(at, 0)]) if len(firsts) else at >= 0
+        return kept & ~np.isin(seqs, np.array(self.dead, dtype=np.int64)) if self.dead else kept
+
+
+def live_of(view: View, upto_seq: int) -> Live:
+    """The rows of a view up to a sequence number."""
+    ranges: list[tuple[int, int]] = []
+    dead: list[int] = []
+    parts: tuple[Block | Piece, ...] = (*view.blocks, *view.tail)
+    for part in parts:
+        if part.first_seq > upto_seq:
+            break
+        if part.seqs is not None:
+            whole = np.arange(part.first_seq, part.last_seq + 1, dtype=np.int64)
+            dead += np.setdiff1d(whole, part.seqs).tolist() if len(whole) < GAP_MAX else []
+            runs = _runs(part.seqs) if len(whole) >= GAP_MAX else [(part.first_seq, part.last_seq)]
+        else:
+            runs = [(part.first_seq, part.last_seq)]
+        for first, last in runs:
+            if ranges and ranges[-1][1] == first - 1:
+                ranges[-1] = (ranges[-1][0], min(last, upto_seq))
+            elif first <= upto_seq:
+                ranges.append((first, min(last, upto_seq)))
+    return Live(tuple(ranges), tuple(seq for seq in dead if seq <= upto_seq))
+
+
+GAP_MAX = 10_000_000  # numbers reserved for a load leave larger gaps; those become ranges
+
+
+def _runs(seqs: Seqs) -> list[tuple[int, int]]:
+    breaks = np.flatnonzero(np.diff(seqs) != 1)
+    firsts = np.concatenate((seqs[:1], seqs[breaks + 1]))
+    lasts = np.concatenate((seqs[breaks], seqs[-1:]))
+    return list(zip(firsts.tolist(), lasts.tolist(), strict=True))
+
+
+@dataclass(frozen=True)
+class MoveTask:
+    """What one task does: read some segments, write the files of their rows."""
+
+    job_id: str
+    number: int
+    paths: tuple[str, ...]
+    after_seq: int
+    upto_seq: int
+    live: Live
+    storage: Storage
+    table: Table
+
+
+@dataclass(frozen=True)
+class Moved:
+    """What a task wrote."""
+
+    files: tuple[NewFile, ...]
+    rows: int
+    log_bytes: int
+
+
+@dataclass(frozen=True)
+class Move:
+    """The plan of a move: frozen, so that what EXPLAIN and ``tidemill.jobs`` show is what runs."""
+
+    job_id: str
+    table: Table
+    after_seq: int
+    upto_seq: int
+    tasks: tuple[MoveTask, ...]
+    rows: int
+    unwritten: frozenset[int] = frozenset()
+    deleted: frozenset[int] = frozenset()
+    reason: str = ""
+    kind: str = field(default="move", init=False)
+
+    def explain(self) -> list[str]:
+        return [
+            f'move {self.rows} rows of table "{self.table.name}" to history',
+            f"  sequence numbers {self.after_seq + 1} to {self.upto_seq}: {self.reason}",
+            f"  {sum(len(task.paths) for task in self.tasks)} log segments in "
+            f"{len(self.tasks)} tasks",
+        ]
+
+
+def plan_move(
+    job_id: str,
+    table: Table,
+    view: View,
+    segments: Iterable[Segment],
+    upto_seq: int,
+    storage: Storage,
+    *,
+    unwritten: frozenset[int],
+    reason: str,
+) -> Move:
+    """The move of a view's rows up to a sequence number. ``unwritten`` are dead rows."""
+    live = live_of(view, upto_seq)
+    chosen = _segments_between(list(segments), view.moved_seq, upto_seq)
+    tasks = [
+        MoveTask(
+            job_id,
+            number,
+            tuple(str(segment.path) for segment in group),
+            view.moved_seq,
+            upto_seq,
+            live,
+            storage,
+            table,
+        )
+        for number, group in enumerate(_groups(chosen))
+    ]
+    rows = sum(last - first + 1 for first, last in live.ranges) - len(live.dead)
+    return Move(
+        job_id,
+        table,
+        view.moved_seq,
+        upto_seq,
+        tuple(tasks),
+        rows,
+        unwritten,
+        view.buried,
+        reason,
+    )
+
+
+def _segments_between(segments: list[Segment], after_seq: int, upto_seq: int) -> list[Segment]:
+    """The segments with frames of that span; where the next one begins, a segment ends."""
+    chosen = []
+    for at, segment in enumerate(segments):
+        following = segments[at + 1].first_seq if at + 1 < len(segments) else None
+        # a frame without rows has the number of the next row, so a segment may hold `following`
+        is_old = following is not None and following <= after_seq
+        if segment.first_seq <= upto_seq and not is_old:
+            chosen.append(segment)
+    return chosen
+
+
+def _groups(segments: list[Segment]) -> Iterator[list[Segment]]:
+    group: list[Segment] = []
+    held = 0
+    for segment in segments:
+        size = segment.path.stat().st_size
+        if group and held + size > TASK_BYTES:
+            yield group
+            group, held = [], 0
+        group.append(segment)
+        held += size
+    if group:
+        yield group
+
+
+@dataclass(frozen=True)
+class MoveJob:
+    """The job around the plan: it plans when its turn has come, on what the table is then.
+
+    ``upto_seq`` None takes all that is published."""
+
+    hot: HotTable
+    catalog: Catalog
+    storage: Storage
+    upto_seq: int | None
+    reason: str
+    kind: str = field(default="move", init=False)
+    exclusive: bool = field(default=True, init=False)
+
+    @property
+    def table_id(self) -> int:
+        return self.hot.table.table_id
+
+    @property
+    def table_name(self) -> str:
+        return self.hot.table.name
+
+    def explain(self) -> list[str]:
+        return [f'move rows of table "{self.table_name}" to history: {self.reason}']
+
+    def run(self, context: JobContext) -> Outcome:
+        move = self._plan(context.job_id)
+        context.tell(self.reason)
+        point("move.planned")
+
+        def count(_index: int, moved: Moved) -> None:
+            context.count(moved.rows, sum(file.bytes for file in moved.files))
+
+        results: list[Moved] = []
+        if move.tasks:
+            name = f'move "{self.table_name}"'
+            results = context.run_tasks(name, move_segments, move.tasks, count)
+        files = [file for moved in results for file in moved.files]
+        written = sum(moved.rows for moved in results)
+        if written != move.rows:
+            raise CorruptLogError(
+                f'a move of table "{self.table_name}" found {written} rows in the log instead of '
+                f"{move.rows}; it was given up",
+                hint="the rows are still in memory; please report this",
+            )
+        files += self._deletes(move)
+        point("move.written")
+        size = sum(file.bytes for file in files)
+        return Outcome(written, size, len(files), self.reason, (move, tuple(files)))
+
+    def commit(self, outcome: Outcome) -> Outcome:
+        move, files = outcome.value
+        if move.upto_seq > move.after_seq:
+            self.catalog.commit_files(
+                self.table_id,
+                add=files,
+                moved_seq=move.upto_seq,
+                progress=json.dumps({"offsets": self.hot.offsets.newest()}),
+                marks=self.hot.marks.up_to(move.upto_seq),
+            )
+            point("move.committed")
+            self.hot.release(move.upto_seq, move.unwritten, move.deleted)
+            point("move.released")
+        return replace(outcome, value=move)
+
+    def _plan(self, job_id: str) -> Move:
+        reached = self.hot.reached_seq() or 0
+        view = self.hot.view()
+        # All that is published; past numbers of loads, too, where no row waits in between.
+        last = max(view.published_seq, reached)
+        upto = last if self.upto_seq is None else min(self.upto_seq, view.published_seq)
+        upto = max(upto, view.moved_seq)
+        # The dead before the living: a row that dies in between is then in neither list, and is
+        # hidden in files that do not hold it, which does no harm.
+        dead = self.hot.published.dead_up_to(upto)
+        view = self.hot.view()
+        segments = self.hot.log.segments if upto > view.moved_seq else ()
+        return plan_move(
+            job_id,
+            self.hot.table,
+            view,
+            segments,
+            upto,
+            self.storage,
+            unwritten=dead,
+            reason=self.reason,
+        )
+
+    def _deletes(self, move: Move) -> list[NewFile]:
+        """Rows of history that were replaced are named in a file of deletes."""
+        history = self.catalog.snapshot().history(self.table_id)
+        span = span_of_seqs(history, move.deleted)
+        if span is None:
+            return []
+        label = f"{move.job_id}-deletes"
+        spec = WriteSpec.of(move.table)
+        return [
+            write_deletes(self.storage, spec, *span, sorted(move.deleted), label, 0, "move")
+        ]
+
+
+# -- in the task
+
+
+def move_segments(task: MoveTask) -> Moved:
+    """Read a task's segments and write its files; runs in Spark's workers."""
+    files: list[NewFile] = []
+    rows = log_bytes = held = 0
+    buffered: list[pa.RecordBatch] = []
+    sides: dict[str, list[pa.RecordBatch]] = {FILE_LATE: [], FILE_REJECTED: []}
+    side_seqs: dict[str, list[int]] = {FILE_LATE: [], FILE_REJECTED: []}
+    spec = WriteSpec.of(task.table)
+    label = f"{task.job_id}-{task.number}-{uuid.uuid4().hex[:6]}"
+
+    def write() -> None:
+        if buffered:
+            made = write_rows(task.storage, spec, buffered, label, len(files), "move")
+            files.extend(made)
+            buffered.clear()
+
+    for path in task.paths:
+        for read in frames_between(Path(path), task.after_seq, task.upto_seq):
+            log_bytes += read.size
+            for batch in rows_of(read, task):
+                buffered.append(batch)
+                rows += batch.num_rows
+                held += batch.nbytes
+            for kind, batch in sides_of(read, task):
+                sides[kind].append(batch)
+                side_seqs[kind].append(read.first_seq)
+            if held >= BUFFER_BYTES:
+                write()
+                held = 0
+    write()
+    point("task.written")
+    for kind, batches in sides.items():
+        if batches:
+            files += write_side(
+                task.storage,
+                task.table,
+                kind,
+                batches,
+                side_seqs[kind],
+                label,
+                len(files),
+                "move",
+            )
+    return Moved(tuple(files), rows, log_bytes)
+
+
+def frames_between(path: Path, after_seq: int, upto_seq: int) -> Iterator[frame.Frame]:
+    """The frames of a segment with rows in a span, each checked; others are hopped over.
+
+    The segment may be growing: a frame behind the span is never looked at."""
+    with path.open("rb") as file:
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    buffer = pa.py_buffer(mapped)
+    view = memoryview(buffer)
+    offset, previous = 0, None
+    while offset < view.nbytes:
+        try:
+            size, first_seq = frame.peek(view, offset)
+        except frame.TornError:
+            break  # the end of a segment that is being written
+        if previous is not None and first_seq > after_seq:
+            yield _checked(buffer, previous, path)
+        if first_seq > upto_seq:
+            return
+        previous = offset
+        offset += size
+    if previous is not None:
+        yield _checked(buffer, previous, path)
+
+
+def _checked(buffer: pa.Buffer, offset: int, path: Path) -> frame.Frame:
+    try:
+        return frame.read_at(buffer, offset)
+    except frame.TornError as error:
+        raise CorruptLogError(
+            f"log segment {path.name} is damaged at byte {offset}: {error}",
+            detail="the move was given up; the rows are still in memory",
+            hint="check the disk; FLUSH tries again",
+        ) from error
+
+
+def rows_of(read: frame.Frame, task: MoveTask) -> Iterator[pa.RecordBatch]:
+    """The stored rows of a frame that are to be moved, with their sequence numbers."""
+    if read.kind == frame.STATE:
+        return
+    if read.kind == frame.ROWS:
+        batches = [batch_of_rows([tuple(row) for row in read.meta["o"]], task.table.schema)]
+    else:
+        parts = [part for name, part in read.sections if name == frame.STORED]
+        batches = [pa.ipc.read_record_batch(part, task.table.schema) for part in parts]
+    first = read.first_seq
+    for batch in batches:
+        seqs = np.arange(first, first + batch.num_rows, dtype=np.int64)
+        first += batch.num_rows
+        mask = (seqs > task.after_seq) & (seqs <= task.upto_seq) & task.live.mask(seqs)
+        columns = [*batch.columns, pa.array(seqs)]
+        whole = pa.RecordBatch.from_arrays(columns, schema=task.table.schema.append(SEQ_FIELD))
+        if mask.any():
+            yield whole if mask.all() else whole.filter(pa.array(mask))
+
+
+def sides_of(read: frame.Frame, task: MoveTask) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """Rows set aside go with the first row of their frame."""
+    if read.kind != frame.ARROW or not task.after_seq < read.first_seq <= task.upto_seq:
+        return
+    for name, part in read.sections:
+        if name == frame.LATE:
+            yield FILE_LATE, pa.ipc.read_record_batch(part, late_schema(task.table.schema))
+        elif name == frame.REJECTED:
+            yield FILE_REJECTED, pa.ipc.read_record_batch(part, REJECTED_SCHEMA)
+
+
+def span_of_seqs(history: History, seqs: Iterable[int]) -> tuple[int, int] | None:
+    """The span of time of the files that may hold some rows, for the file that deletes them."""
+    wanted = list(seqs)
+    found: list[DataFile] = [
+        file
+        for file in history.files
+        if any(file.seq_min <= seq <= file.seq_max for seq in wanted)
+    ]
+    if not found:
+        return None
+    return min(file.lo_us for file in found), max(file.hi_us for file in found)

@@ -1,0 +1,110 @@
+"""Spark's own SQL over files and hot rows: the third route's engine.
+
+Each query gets a session of its own (they share Spark's context, not its names), in which the
+tables it reads are temporary views: the files of history as Spark reads Parquet, joined with the
+hot rows, which travel there as Arrow. Rows that were deleted are left out by their number.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from tidemill.errors import TidemillError
+from tidemill.pipeline.executor import PipelineError, reason_of
+from tidemill.pipeline.spark import SparkRuntime
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+SEQ = "_seq"
+
+
+class SparkSqlError(TidemillError):
+    """Spark's SQL could not answer; another route may."""
+
+    code = "spark_sql"
+
+
+@dataclass(frozen=True)
+class SparkTable:
+    """A view to be made: the columns with their Spark types, the files that hold rows, the files
+    that name deleted ones, deleted numbers besides, and rows as Arrow of those very columns."""
+
+    view: str
+    columns: Mapping[str, str]
+    files: Sequence[str]
+    deletes: Sequence[str]
+    buried: Sequence[int]
+    rows: pa.Table
+
+
+class SparkSqlEngine:
+    def __init__(self, runtime: SparkRuntime, settings: Mapping[str, str]) -> None:
+        self._runtime = runtime
+        self._settings = settings
+        self._running: dict[int, str] = {}
+
+    def cancel(self, thread: int | None = None) -> None:
+        """Break off the query of a thread, or all of them."""
+        for ident, group in list(self._running.items()):
+            if thread is None or ident == thread:
+                self._runtime.session().sparkContext.cancelJobGroup(group)
+
+    def run(self, sql: str, tables: Sequence[SparkTable], thread: int) -> pa.Table:
+        """The answer as Arrow, as Spark gives it."""
+        session = self._session()
+        group = f"sql-{uuid.uuid4().hex[:12]}"
+        self._running[thread] = group
+        try:
+            session.sparkContext.setJobGroup(group, "query", interruptOnCancel=True)
+            for table in tables:
+                self._frame(session, table).createOrReplaceTempView(table.view)
+            return session.sql(sql).toArrow()
+        except Exception as error:  # of py4j or pyspark, which raise what they like
+            if not self._runtime.is_ready:
+                raise PipelineError("the query failed: Spark ended") from error
+            raise SparkSqlError(
+                "Spark's SQL did not answer the query", detail=reason_of(str(error))
+            ) from error
+        finally:
+            self._running.pop(thread, None)
+
+    def _session(self) -> SparkSession:
+        session = self._runtime.session().newSession()
+        for name, value in self._settings.items():
+            session.conf.set(name, value)
+        return session
+
+    def _frame(self, session: SparkSession, table: SparkTable) -> DataFrame:
+        schema = _schema(table.columns)
+        frame: DataFrame = session.createDataFrame(table.rows, schema=schema)
+        if not table.files:
+            return frame
+        is_cut = bool(table.deletes or table.buried)
+        read = {**table.columns, SEQ: "BIGINT"} if is_cut else dict(table.columns)
+        stored = session.read.schema(_schema(read)).parquet(*table.files)
+        if is_cut:
+            stored = self._without(session, stored, table)
+        return stored.select(*(_quoted(name) for name in table.columns)).union(frame)
+
+    def _without(self, session: SparkSession, rows: DataFrame, table: SparkTable) -> DataFrame:
+        gone = [session.createDataFrame([(seq,) for seq in table.buried], f"{SEQ} BIGINT")]
+        if table.deletes:
+            gone.append(session.read.schema(f"{SEQ} BIGINT").parquet(*table.deletes))
+        dead: Any = gone[0]
+        for more in gone[1:]:
+            dead = dead.union(more)
+        return rows.join(dead, SEQ, "left_anti")
+
+
+def _schema(columns: Mapping[str, str]) -> str:
+    return ", ".join(f"{_quoted(name)} {kind}" for name, kind in columns.items())
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

@@ -1,0 +1,71 @@
+"""Publishing wired: tables with ``publish = 'delta'`` follow their history for outsiders.
+
+A statement that changed history publishes before it returns; what background jobs did is published
+within a second. The catalog is the truth: an error here is logged and tried again, and a crash is
+repaired by the next look. deltalake is loaded with the first table that publishes.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from tidemill.catalog.model import History, Table
+from tidemill.catalog.store import Catalog
+from tidemill.errors import TidemillError
+from tidemill.history.storage import Storage
+
+DELTA = "delta"
+_log = logging.getLogger("tidemill.publishing")
+
+
+class Publishing:
+    def __init__(self, catalog: Catalog, storage: Storage) -> None:
+        self._catalog = catalog
+        self._storage = storage
+        self._lock = threading.Lock()
+        self._published: dict[int, History] = {}
+        self.compact: Callable[[Table], None] | None = None
+
+    def check(self, table: Table) -> None:
+        """Refuse a table whose columns others could not read."""
+        from tidemill.history.delta import check_publishable
+
+        check_publishable(table, self._storage)
+
+    def follow(self) -> None:
+        """Publish every table whose history has changed since."""
+        for table in self._catalog.snapshot().tables.values():
+            if table.is_streaming and table.settings["publish"] == DELTA:
+                self.publish(table)
+
+    def publish(self, table: Table) -> None:
+        if not table.is_streaming or table.settings["publish"] != DELTA:
+            return
+        from tidemill.history.delta import publish_delta, waits_for_compaction
+
+        with self._lock:
+            snapshot = self._catalog.snapshot()
+            history = snapshot.history(table.table_id)
+            if self._published.get(table.table_id) is history:
+                return
+            if waits_for_compaction(history):
+                if self.compact is not None:
+                    self.compact(table)
+                return
+            try:
+                publish_delta(self._storage, table, history, snapshot.snapshot_id)
+            except (TidemillError, OSError) as error:
+                _log.warning('table "%s" could not be published: %s', table.name, error)
+                return
+            self._published[table.table_id] = history
+
+    def withdraw(self, table: Table) -> None:
+        """Remove what was published: the table no longer is, or is no more."""
+        if table.is_streaming and table.settings["publish"] == DELTA:
+            from tidemill.history.delta import unpublish
+
+            with self._lock:
+                self._published.pop(table.table_id, None)
+                unpublish(self._storage, table)

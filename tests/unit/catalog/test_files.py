@@ -1,0 +1,393 @@
+"""Commits of files: generations, anchors, moves, loads, packages, marks, sources, conflicts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from catalog_support import new_file, new_table, package
+
+from tidemill.catalog.checks import NAME_CHARS_MAX, PATH_CHARS_MAX
+from tidemill.catalog.filing import REASON_CHARS_MAX
+from tidemill.catalog.model import FILE_DELETES, FILE_LATE, FILE_REJECTED, Reservation, Table
+from tidemill.catalog.store import Catalog
+from tidemill.clock import FakeClock
+from tidemill.errors import (
+    CatalogError,
+    ClosedError,
+    ConflictError,
+    DefinitionError,
+    DuplicateNameError,
+    UnknownNameError,
+)
+
+Open = Callable[[], Catalog]
+RANGES = {
+    "vid": (-(2**70), 2**70),
+    "text": ("a\0b", "é🌊"),
+    "flag": (False, True),
+    "real": (-0.5, 1e300),
+    "none": (None, None),
+}
+
+
+def test_a_file_comes_back_as_it_was(catalog: Catalog, cars: Table, open_catalog: Open) -> None:
+    given = new_file("1/a.parquet", -(2**60), ranges=RANGES, seq_max=2**62)
+    history = catalog.commit_files(cars.table_id, [given])
+    (file,) = history.files
+    for name in given.__slots__:
+        assert getattr(file, name) == getattr(given, name)
+    assert (file.file_id, file.table_id, file.generation) == (1, cars.table_id, 1)
+    assert (file.is_anchor, file.created_snapshot) == (True, catalog.snapshot().snapshot_id)
+    assert catalog.snapshot().history(cars.table_id) is history
+    before = catalog.snapshot()
+    after = open_catalog().snapshot()
+    assert after == before
+    (back,) = after.history(cars.table_id).files
+    assert back == file
+    assert [type(bound) for bound in back.ranges["flag"]] == [bool, bool]
+    assert type(back.is_anchor) is bool
+    assert after.history(cars.table_id).partitions == history.partitions
+
+
+def test_tables_stay_the_same_objects_and_definitions_stay(catalog: Catalog, cars: Table) -> None:
+    other = catalog.create_table(new_table("other"))
+    before = catalog.snapshot()
+    for number in range(3):
+        catalog.commit_files(cars.table_id, [new_file(f"{number}")], moved_seq=number + 1)
+    after = catalog.snapshot()
+    assert after.snapshot_id == before.snapshot_id + 3
+    assert after.tables is before.tables
+    assert after.get("cars") is cars
+    assert after.history(other.table_id) is before.history(other.table_id)
+    assert after.definition_id == before.definition_id == before.snapshot_id
+
+
+def test_definition_id_follows_definitions(catalog: Catalog, open_catalog: Open) -> None:
+    seen = [catalog.snapshot().definition_id]
+    cars = catalog.create_table(new_table())
+    index = catalog.create_index(cars.table_id, ["vid"])
+    catalog.commit_files(cars.table_id, [new_file("a")])
+    catalog.alter_settings(cars.table_id, {"hot": "2 s"})
+    source = catalog.create_source("s", cars.table_id, "*.csv", "csv")
+    catalog.commit_files(cars.table_id, [new_file("b")])
+    catalog.drop_source(source.source_id)
+    catalog.drop_index(index.index_id)
+    catalog.drop_table(cars.table_id)
+    ids = range(catalog.snapshot().snapshot_id + 1)
+    seen = [catalog.snapshot(each).definition_id for each in ids]
+    assert seen == [0, 1, 2, 2, 4, 5, 5, 7, 8, 9]
+    again = open_catalog()
+    assert [again.snapshot(each).definition_id for each in ids] == seen
+
+
+def test_generations_and_anchors(catalog: Catalog, cars: Table) -> None:
+    def commit(*paths: str, drop: tuple[int, ...] = (), **changes: object) -> list[object]:
+        history = catalog.commit_files(
+            cars.table_id, [new_file(path, **changes) for path in paths], drop
+        )
+        made = [each for each in history.files if each.path in paths]
+        return [(each.generation, each.is_anchor) for each in made]
+
+    assert commit("a", "b") == [(1, True), (1, True)]
+    assert commit("c") == [(2, False)]
+    assert commit("d", kind=FILE_DELETES) == [(3, False)]
+    assert commit("x", lo_us=10) == [(1, True)]
+    assert commit("wide", hi_us=99) == [(1, True)]
+    assert commit("late", kind=FILE_LATE, hi_us=500) == [(1, False)]
+    live = {each.path: each.file_id for each in catalog.snapshot().history(cars.table_id).files}
+    assert commit("part", drop=(live["a"],)) == [(4, False)]
+    rest = tuple(live[path] for path in ("b", "c", "d"))
+    assert commit("most", drop=rest) == [(5, False)]
+    left = [
+        each.file_id
+        for each in catalog.snapshot().history(cars.table_id).files
+        if each.path in ("part", "most")
+    ]
+    assert commit("all", drop=tuple(left)) == [(6, True)]
+    all_id = max(each.file_id for each in catalog.snapshot().history(cars.table_id).files)
+    assert commit(drop=(all_id,)) == []
+    assert commit("again") == [(8, True)]
+    history = catalog.snapshot().history(cars.table_id)
+    places = [(each.lo_us, each.hi_us, each.generation) for each in history.partitions]
+    assert places == [(0, 10, 8), (0, 99, 1), (10, 20, 1)]
+    assert [(each.lo_us, each.hi_us) for each in history.sides] == [(0, 500)]
+    assert history.rows == 21
+
+
+def test_generations_outlive_what_expired(
+    catalog: Catalog, cars: Table, clock: FakeClock, open_catalog: Open
+) -> None:
+    first = catalog.commit_files(cars.table_id, [new_file("a")]).files[0]
+    catalog.commit_files(cars.table_id, [], [first.file_id])
+    clock.advance(1)
+    assert catalog.expire_snapshots(clock.now_us()) == ["a"]
+    again = open_catalog()
+    second = again.commit_files(cars.table_id, [new_file("a")]).files[0]
+    assert (second.generation, second.is_anchor) == (3, True)
+    assert second.file_id > first.file_id
+
+
+def test_one_transaction_is_one_snapshot(catalog: Catalog, open_catalog: Open) -> None:
+    with catalog.transaction() as change:
+        cars = change.create_table(new_table())
+        first = change.commit_files(cars.table_id, [new_file("a")], moved_seq=5).files[0]
+        change.commit_files(cars.table_id, [new_file("b")], [first.file_id], moved_seq=9)
+        change.create_source("s", cars.table_id, "*.csv", "csv")
+        with pytest.raises(ConflictError):
+            change.commit_files(cars.table_id, [new_file("c")], moved_seq=8)
+    snapshot = catalog.snapshot()
+    history = snapshot.history(cars.table_id)
+    assert (snapshot.snapshot_id, snapshot.definition_id) == (1, 1)
+    assert [(each.path, each.generation) for each in history.files] == [("b", 2)]
+    assert history.moved_seq == 9
+    assert open_catalog().snapshot() == snapshot
+
+
+def test_an_exception_undoes_files_as_well(
+    catalog: Catalog, cars: Table, open_catalog: Open
+) -> None:
+    before = catalog.snapshot()
+
+    def fail() -> None:
+        with catalog.transaction() as change:
+            change.commit_files(cars.table_id, [new_file("a")], moved_seq=5, progress="p")
+            change.reserve(cars.table_id, 10, 20)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fail()
+    assert catalog.snapshot() is before
+    assert catalog.progress(cars.table_id) is None
+    assert catalog.commit_files(cars.table_id, [new_file("a")]).files[0].file_id == 1
+    assert open_catalog().snapshot().history(cars.table_id).reserved_seq == 0
+
+
+def test_conflicts_change_nothing(catalog: Catalog, cars: Table, open_catalog: Open) -> None:
+    other = catalog.create_table(new_table("other"))
+    strange = catalog.commit_files(other.table_id, [new_file("o")]).files[0].file_id
+    history = catalog.commit_files(
+        cars.table_id, [new_file("a"), new_file("b")], moved_seq=5, reserved=[(10, 20)]
+    )
+    gone, kept = (each.file_id for each in history.files)
+    catalog.commit_files(cars.table_id, (), [gone])
+    before = catalog.snapshot()
+    table_id = cars.table_id
+    attempts: list[tuple[str, Callable[[], object]]] = [
+        ("not live", lambda: catalog.commit_files(table_id, [new_file("c")], [gone])),
+        ("not live", lambda: catalog.commit_files(table_id, [new_file("c")], [kept, gone])),
+        ("not live", lambda: catalog.commit_files(table_id, drop=[strange])),
+        ("not live", lambda: catalog.commit_files(table_id, drop=[99])),
+        ("up to number 5", lambda: catalog.commit_files(table_id, moved_seq=4)),
+        ("named already", lambda: catalog.commit_files(table_id, [new_file("b")])),
+        ("named already", lambda: catalog.commit_files(table_id, [new_file("a")])),
+        ("named already", lambda: catalog.commit_files(table_id, [new_file("n"), new_file("n")])),
+        ("belong to a load", lambda: catalog.commit_files(table_id, reserved=[(20, 30)])),
+        ("belong to a load", lambda: catalog.commit_files(table_id, reserved=[(1, 2), (2, 3)])),
+        ("any more", lambda: catalog.commit_files(99, [new_file("c")])),
+        ("any more", lambda: catalog.reserve(99, 1, 2)),
+        ("any more", lambda: catalog.add_packages(99, [package("p")])),
+    ]
+    for words, attempt in attempts:
+        with pytest.raises(ConflictError, match=words) as caught:
+            attempt()
+        assert isinstance(caught.value, CatalogError)
+        assert caught.value.code == "conflict"
+        assert caught.value.hint
+    assert catalog.snapshot() is before
+    for path in ("", "x" * (PATH_CHARS_MAX + 1), "a\0b"):
+        with pytest.raises(DefinitionError):
+            catalog.commit_files(table_id, [new_file(path)])
+    catalog.drop_table(table_id)
+    with pytest.raises(ConflictError, match="any more"):
+        catalog.commit_files(table_id, [new_file("c")])
+    catalog.commit_files(other.table_id, [new_file("🌊" * PATH_CHARS_MAX)])
+    assert open_catalog().snapshot() == catalog._current
+
+
+def test_moves_and_progress(catalog: Catalog, cars: Table, open_catalog: Open) -> None:
+    assert catalog.progress(cars.table_id) is None
+    catalog.commit_files(cars.table_id, moved_seq=5, progress="five 🌊")
+    assert catalog.commit_files(cars.table_id, [new_file("a")]).moved_seq == 5
+    before = catalog.snapshot()
+    same = catalog.commit_files(cars.table_id, moved_seq=5, progress="")
+    assert catalog.snapshot() is before
+    assert same is before.history(cars.table_id)
+    assert catalog.progress(cars.table_id) == ""
+    with pytest.raises(DefinitionError):
+        catalog.commit_files(cars.table_id, progress="\0")
+    again = open_catalog()
+    assert again.snapshot() == before
+    assert again.snapshot().history(cars.table_id).moved_seq == 5
+    assert again.progress(99) is None
+
+
+def test_reservations(catalog: Catalog, cars: Table, open_catalog: Open) -> None:
+    table_id = cars.table_id
+    before = catalog.snapshot()
+    catalog.reserve(table_id, 10, 19)
+    catalog.reserve(table_id, 5, 6)
+    after = catalog.snapshot()
+    assert after == before  # not versioned
+    assert after.history(table_id).reserved_seq == 19
+    assert after.history(table_id).reservations == ()
+    catalog = open_catalog()
+    assert catalog.snapshot().history(table_id).reserved_seq == 19
+    catalog.commit_files(table_id, [new_file("b")], reserved=[(30, 39), (10, 19)])
+    catalog.commit_files(table_id, [new_file("a")], reserved=[(20, 29)], progress="p")
+    history = catalog.snapshot().history(table_id)
+    assert history.reserved_seq == 39
+    assert history.reservations == (
+        Reservation(10, 19, 2),
+        Reservation(20, 29, 3),
+        Reservation(30, 39, 2),
+    )
+    assert len(catalog.snapshot(2).history(table_id).reservations) == 2
+    assert catalog.snapshot(1).history(table_id).reservations == ()
+    assert catalog.snapshot(1).history(table_id).reserved_seq == 39
+    again = open_catalog()
+    assert again.snapshot().history(table_id).reservations == history.reservations
+    assert again.snapshot().history(table_id).reserved_seq == 39
+
+
+def test_packages(catalog: Catalog, cars: Table, open_catalog: Open) -> None:
+    table_id = cars.table_id
+    loaded = package("dir/A.csv")
+    twin = package("dir/a.csv", loaded_at_us=10)
+    changed = package("dir/A.csv", digest="cd", loaded_at_us=11)
+    aside = package("bad.csv", state="set_aside", reason="not a CSV\0\ud800", loaded_at_us=12)
+    before = catalog.snapshot()
+    catalog.add_packages(table_id, [aside])
+    assert catalog.snapshot() is before
+    catalog.commit_files(table_id, [new_file("a")], packages=[loaded, twin, changed])
+    kept = package("bad.csv", state="set_aside", reason="not a CSV\ufffd?", loaded_at_us=12)
+    assert catalog.packages(table_id) == [loaded, twin, changed, kept]
+    mended = package("bad.csv", loaded_at_us=13)
+    with catalog.transaction() as change:
+        change.add_packages(table_id, [mended])
+    catalog = open_catalog()
+    assert catalog.packages(table_id) == [loaded, twin, changed, mended]
+    assert catalog.packages(table_id, ["dir/A.csv", "dir/A.csv", "none"]) == [loaded, changed]
+    assert catalog.packages(table_id, iter(["bad.csv"])) == [mended]
+    assert catalog.packages(table_id, []) == []
+    assert catalog.packages(99) == []
+    for name in ("", "a\0", "\ud800", "x" * (NAME_CHARS_MAX + 1)):
+        with pytest.raises(DefinitionError):
+            catalog.add_packages(table_id, [package(name)])
+    long = package("x" * NAME_CHARS_MAX, state="set_aside", reason="y" * 99_999)
+    catalog.add_packages(table_id, [long])
+    (got,) = catalog.packages(table_id, [long.name])
+    assert got.reason == "y" * REASON_CHARS_MAX
+
+
+def test_many_packages_and_files_at_once(catalog: Catalog, cars: Table) -> None:
+    packages = [package(f"{number:05}") for number in range(1_200)]
+    files = [new_file(f"{number}", number * 10) for number in range(1_200)]
+    history = catalog.commit_files(cars.table_id, files, packages=packages)
+    assert [each.path for each in history.files] == [each.path for each in files]
+    names = [each.name for each in packages]
+    assert catalog.packages(cars.table_id, names) == packages
+    catalog.commit_files(cars.table_id, drop=[each.file_id for each in history.files[1:]])
+    assert [each.path for each in catalog.snapshot().history(cars.table_id).files] == ["0"]
+
+
+def test_marks(catalog: Catalog, cars: Table) -> None:
+    table_id = cars.table_id
+    other = catalog.create_table(new_table("other"))
+    assert catalog.seq_at(table_id, 10) is None
+    before = catalog.snapshot()
+    catalog.commit_files(table_id, marks=[(20, 5), (10, 3)])
+    catalog.commit_files(other.table_id, marks=[(15, 99)])
+    assert catalog.snapshot() is before
+    assert [catalog.seq_at(table_id, at) for at in (9, 10, 19, 20, 99)] == [None, 3, 3, 5, 5]
+    catalog.commit_files(table_id, marks=[(20, 6)])
+    assert catalog.seq_at(table_id, 20) == 6
+    catalog.commit_files(table_id, marks=[(5, 9)])  # the clock was set back
+    assert [catalog.seq_at(table_id, at) for at in (5, 10, 20)] == [None, 3, 9]
+    catalog.commit_files(table_id, marks=[(30, 8)])
+    assert catalog.seq_at(table_id, 30) == 9
+    catalog.commit_files(other.table_id, marks=[(-5, 1)])
+    assert catalog.seq_at(other.table_id, 14) is None
+
+
+def test_sources(catalog: Catalog, cars: Table, open_catalog: Open) -> None:
+    options = {"header": "true", "Δ": "'"}
+    made = catalog.create_source("Feed", cars.table_id, "s3://b/*.csv", "csv", options, 10_000_000)
+    options["header"] = "false"
+    assert made.options == {"header": "true", "Δ": "'"}
+    assert catalog.snapshot().find_source("FEED") is made
+    once = catalog.create_source("once", cars.table_id, "/d/*.parquet", "parquet")
+    assert (once.every_us, once.options) == (None, {})
+    for kind, attempt in (
+        (DuplicateNameError, lambda: catalog.create_source("fEED", cars.table_id, "x", "csv")),
+        (UnknownNameError, lambda: catalog.create_source("x", 99, "x", "csv")),
+        (DefinitionError, lambda: catalog.create_source("", cars.table_id, "x", "csv")),
+        (DefinitionError, lambda: catalog.create_source("x", cars.table_id, "", "csv")),
+        (DefinitionError, lambda: catalog.create_source("x", cars.table_id, "\0", "csv")),
+        (UnknownNameError, lambda: catalog.drop_source(99)),
+    ):
+        with pytest.raises(kind):
+            attempt()
+    both = catalog.snapshot()
+    with catalog.transaction() as change:  # OR REPLACE
+        change.drop_source(made.source_id)
+        new = change.create_source("feed", cars.table_id, "y", "csv")
+    assert new.source_id > once.source_id
+    catalog = open_catalog()
+    assert catalog.snapshot().sources == {"feed": new, "once": once}
+    assert catalog.snapshot(both.snapshot_id) == both
+    catalog.drop_table(cars.table_id)
+    assert catalog.snapshot().sources == {}
+    assert open_catalog().snapshot().sources == {}
+
+
+def test_a_dropped_table_takes_its_files_along(catalog: Catalog, cars: Table) -> None:
+    catalog.commit_files(cars.table_id, [new_file("a"), new_file("r", kind=FILE_REJECTED)])
+    held = catalog.snapshot()
+    catalog.drop_table(cars.table_id)
+    assert cars.table_id not in catalog.snapshot().histories
+    assert catalog.snapshot().history(cars.table_id).files == ()
+    assert catalog.known_paths() == {"a", "r"}
+    assert catalog.snapshot(held.snapshot_id) == held
+    replaced = catalog.create_table(new_table())
+    assert catalog.snapshot().history(replaced.table_id).files == ()
+
+
+def test_a_commit_that_was_stored_though_its_answer_was_lost(
+    catalog: Catalog, cars: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A commit of files is looked up; a reservation makes no snapshot, so it must be repeated."""
+    writer = catalog._connections._writer
+    commit = writer.commit
+
+    def stored_and_lost() -> None:
+        commit()
+        raise CatalogError("lost")
+
+    monkeypatch.setattr(writer, "commit", stored_and_lost)
+    history = catalog.commit_files(cars.table_id, [new_file("a")], moved_seq=3)
+    assert catalog.snapshot().history(cars.table_id) is history
+    writer = catalog._connections._writer
+    monkeypatch.setattr(writer, "commit", lambda: (_ for _ in ()).throw(CatalogError("lost")))
+    with pytest.raises(CatalogError, match="lost"):
+        catalog.reserve(cars.table_id, 5, 9)
+    assert catalog.snapshot().history(cars.table_id).reserved_seq == 0
+    catalog.reserve(cars.table_id, 5, 9)
+    assert catalog.snapshot().history(cars.table_id).reserved_seq == 9
+
+
+def test_a_closed_catalog_says_so(catalog: Catalog) -> None:
+    catalog.close()
+    for attempt in (
+        lambda: catalog.commit_files(1),
+        lambda: catalog.reserve(1, 1, 1),
+        lambda: catalog.progress(1),
+        lambda: catalog.packages(1),
+        lambda: catalog.seq_at(1, 1),
+        lambda: catalog.snapshot_holding(1, 1, 1),
+        lambda: catalog.expire_snapshots(1),
+        catalog.known_paths,
+        catalog.snapshots,
+    ):
+        with pytest.raises(ClosedError):
+            attempt()
