@@ -1,4 +1,5 @@
-"""What goes in comes out: every type through files of every format, and INSERT in all its forms."""
+"""What goes in comes out: every type through files of every format, INSERT in all its forms, and
+history."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from pathlib import Path
 
 import duckdb
 import pytest
+from warehouses import ROUTES, flush, open_inline, quiet
 
 import tidemill
 
@@ -38,9 +40,59 @@ VALUES = {
 }
 
 
+# Values at the edge of their type, beside those above.
+EDGES = {
+    "BOOLEAN": ("FALSE",),
+    "TINYINT": ("127", "0"),
+    "UTINYINT": ("255", "0"),
+    "SMALLINT": ("-32768", "32767"),
+    "INTEGER": ("-2147483648", "2147483647"),
+    "UINTEGER": ("4294967295", "0"),
+    "BIGINT": ("-9223372036854775808", "0"),
+    "UBIGINT": ("0", "9223372036854775808"),
+    "HUGEINT": (
+        "170141183460469231731687303715884105727",
+        "-170141183460469231731687303715884105728",
+    ),
+    "UHUGEINT": ("340282366920938463463374607431768211455", "0"),
+    "DECIMAL(4,1)": ("-999.9", "0.1"),
+    "DECIMAL(18,3)": ("-999999999999999.999",),
+    "DECIMAL(38,10)": ("9999999999999999999999999999.9999999999", "-0.0000000001"),
+    "REAL": ("'nan'", "'inf'", "'-inf'", "-0.0", "3.4e38", "1e-45"),
+    "DOUBLE": ("'nan'", "'inf'", "'-inf'", "-0.0", "1.7976931348623157e308", "5e-324"),
+    "VARCHAR": ("''", "'NULL'", "'日本' || chr(128512)", "repeat('x', 5000)"),
+    "BLOB": ("''::BLOB", "'\\x00\\x80'::BLOB"),
+    "DATE": ("DATE '0001-01-01'", "DATE '9999-12-31'", "DATE '1969-12-31'"),
+    "TIME": ("TIME '00:00:00'", "TIME '12:34:56.789'"),
+    "TIMESTAMP": (
+        "TIMESTAMP '0001-01-01'",
+        "TIMESTAMP '9999-12-31 23:59:59.999999'",
+        "TIMESTAMP '1969-12-31 23:59:59.999999'",
+    ),
+    "TIMESTAMPTZ": ("TIMESTAMPTZ '1969-12-31 23:59:59.5-11:30'",),
+    "INTERVAL": ("INTERVAL '-1 month 0.000001 seconds'", "INTERVAL '100 years'", "INTERVAL 0 DAY"),
+    "UUID": ("'ffffffff-ffff-ffff-ffff-ffffffffffff'", "'00000000-0000-0000-0000-000000000000'"),
+    "JSON": ("'null'", "'[]'", "'{\"b\": 1, \"a\": 2}'", "'\"text\"'"),
+    "INTEGER[]": ("[]", "[NULL]", "range(100)"),
+    "HUGEINT[]": ("[170141183460469231731687303715884105727, NULL]",),
+    "UUID[]": ("['ffffffff-ffff-ffff-ffff-ffffffffffff', NULL]",),
+    "DOUBLE[]": ("['nan'::DOUBLE, '-inf', -0.0]",),
+    "TIMESTAMPTZ[]": ("[TIMESTAMPTZ '2024-01-01 00:00:00+02', NULL]",),
+    "STRUCT(a INTEGER, b VARCHAR)": ("{'a': NULL, 'b': NULL}", "{'a': 1, 'b': ''}"),
+    "STRUCT(a HUGEINT, b INTERVAL, c STRUCT(d UUID[], e DECIMAL(20,2)))": (
+        "{'a': -1, 'b': INTERVAL 1 DAY, 'c': {'d': [uuid '00000000-0000-0000-0000-000000000001'],"
+        " 'e': 1.25}}",
+    ),
+    "MAP(VARCHAR, INTEGER)": ("MAP {}", "MAP {'': NULL, 'b': 2}"),
+    "MAP(INTEGER, STRUCT(a INTERVAL[]))": ("MAP {1: {'a': [INTERVAL 1 MONTH, NULL]}}",),
+    "INTEGER[3]": ("[NULL, NULL, NULL]",),
+}
+KINDS = tuple(dict.fromkeys((*VALUES, *EDGES)))
+
+
 @pytest.fixture(scope="module")
 def db(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tidemill.Database]:
-    with tidemill.open(tmp_path_factory.mktemp("trips") / "w", threads=1) as opened:
+    with quiet(), open_inline(tmp_path_factory.mktemp("trips") / "w") as opened:
         yield opened
 
 
@@ -62,6 +114,39 @@ def test_files(db: tidemill.Database, tmp_path: Path, kind: str, form: str) -> N
     db.sql(f"COPY t TO '{path}'")
     assert db.sql(f"COPY back FROM '{path}'").message == "COPY 2"
     assert db.sql("SELECT * FROM back").fetchall() == db.sql("SELECT * FROM t").fetchall()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_history(db: tidemill.Database, kind: str) -> None:
+    """Values are the same in memory, in files, and in both, on every route, in every way to look."""
+    create(db, "t", kind)
+    texts = [*([VALUES[kind]] if kind in VALUES else []), *EDGES.get(kind, ()), "NULL"]
+    wanted: list[str] = []
+    for number, text in enumerate(texts):
+        db.sql(f"INSERT INTO t SELECT TIMESTAMP '2024-01-01 00:00:{number:02}', {text}")
+        if number % 2:
+            flush(db, "t")
+        db.sql("SET route = 'local'")
+        (last,) = db.sql(f"SELECT c FROM (SELECT ({text})::{kind} AS c)").fetchall()
+        wanted.append(repr(last[0]))
+        for route in ROUTES:
+            db.sql(f"SET route = '{route}'")
+            answer = db.sql("SELECT c FROM t ORDER BY ts")
+            assert [repr(value) for (value,) in answer.fetchall()] == wanted, route
+            plain = db.sql("SELECT arg_max(c::VARCHAR, ts), count(c), any_value(typeof(c)) FROM t")
+            assert plain.fetchall() == [
+                db.sql(f"SELECT c::VARCHAR, {number + (text != 'NULL')}, typeof(c) FROM "
+                       f"(SELECT ({text})::{kind} AS c)").fetchall()[0]
+            ], route
+    flush(db, "t")
+    for route in ROUTES:
+        db.sql(f"SET route = '{route}'")
+        answer = db.sql("SELECT c FROM t ORDER BY ts")
+        assert [repr(value) for (value,) in answer.fetchall()] == wanted, route
+        for text in texts[:-1]:
+            query = f"SELECT count(*) FROM t WHERE c IS NOT DISTINCT FROM ({text})::{kind}"
+            assert db.sql(query).fetchall() == [(1,)], f"{route}: {text}"
+    db.sql("RESET route")
 
 
 @pytest.mark.parametrize("kind", VALUES)

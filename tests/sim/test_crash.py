@@ -90,7 +90,8 @@ class Lives:
             if kind == "pid":
                 pid = numbers[0]
             elif kind == "dead":
-                assert self._stderr_path.read_text() == ""
+                errors = self._stderr_path.read_text()
+                assert not errors, errors
                 assert numbers == [-signal.SIGKILL], f"the writers ended before {crash_at}"
                 break
             else:

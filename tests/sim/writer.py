@@ -197,6 +197,13 @@ def _write(db: tidemill.Database, writer: int, start: int, say: Callable[[str], 
         say(f"ack {writer} {batch}\n")
 
 
+def _fail(failure: threading.ExceptHookArgs) -> None:
+    """A thread that fails ends the process: the test reads why."""
+    threading.__excepthook__(failure)
+    sys.stderr.flush()
+    os._exit(1)
+
+
 def _tend(db: tidemill.Database) -> None:
     """Keep history in order, as the warehouse does, but at once and all the time."""
     for number, name in enumerate(islice(cycle(TABLES), ROUNDS_MAX)):
@@ -216,6 +223,7 @@ def live(job: dict[str, Any]) -> None:
     """Write with all writers at once, until killed."""
     os.environ["TIDEMILL_CRASH_AT"] = job["crash_at"] or ""
     importlib.reload(crash)
+    threading.excepthook = _fail
     lock = threading.Lock()
 
     def say(text: str) -> None:

@@ -32,6 +32,8 @@ class Database(Protocol):
         self, table: str, rows: Any, *, source: str | None = None, offset: int | None = None
     ) -> Any: ...
 
+    def cancel(self) -> None: ...
+
 
 @dataclass(frozen=True)
 class Session:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
 import tidemill
+from tidemill.cli.progress import PATIENCE_S, watch
 from tidemill.cli.render import FORMATS, render
 from tidemill.cli.report import print_error
 from tidemill.cli.script import Piece, read_pieces
 from tidemill.cli.session import Session
 from tidemill.cli.style import DIM, paint, wants_color
 from tidemill.errors import SettingError, TidemillError, UnknownNameError, did_you_mean
+from tidemill.server.remote import connect
 
 ROWS_SHOWN = 200
 INCLUDE_DEPTH_MAX = 20
@@ -80,16 +83,26 @@ class Shell:
     def _ask(self, text: str) -> Any:
         """Runs a statement so that Ctrl-C breaks it off: beside this thread, which can listen."""
         database = self.session.database
-        if not isinstance(database, tidemill.Database):
-            return database.sql(text)  # the owner notices that we hang up
         future = self._beside.submit(database.sql, text)
         try:
+            if self.terminal:
+                self._watch(future)
             return future.result()
         except KeyboardInterrupt:
             while not future.done():
                 database.cancel()
                 wait([future], timeout=CANCEL_EVERY_S)
             raise
+
+    def _watch(self, future: Future[Any]) -> None:
+        """Show the jobs of a long statement; a connection is busy with it, so another one asks."""
+        database = self.session.database
+        with ExitStack() as stack:
+            if not isinstance(database, tidemill.Database):
+                if wait([future], PATIENCE_S).done:
+                    return
+                database = stack.enter_context(connect(self.session.path))
+            watch(future, database.sql, self.out)
 
     def run_command(self, text: str) -> None:
         name, _, argument = text.partition(" ")

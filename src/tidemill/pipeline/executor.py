@@ -299,7 +299,7 @@ class _Cancelled:
         try:
             yield
         finally:
-            del self._running[job_id]
+            self._running.pop(job_id, None)
 
     def running(self) -> list[str]:
         return list(self._running)

@@ -34,9 +34,9 @@ LOCAL_TASK_FAILURES_MAX = 4
 # Listing a table's files is the catalog's work; Spark must not start jobs to find them itself.
 DISCOVERY_PATHS_MAX = 100_000
 
-# Spark's own code runs for moments only, while Python and DuckDB do the work: without the second
-# compiler the JVM starts with half the processor time, and a small job takes two thirds of it.
-JAVA_OPTIONS = "-XX:TieredStopAtLevel=1"
+# Without its second compiler a JVM starts with half the processor time, and Spark's own operators
+# take twice as long: right for a driver whose executors are elsewhere, and for short tests.
+QUICK_START = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
 
 _LOGGING = """\
 rootLogger.level = error
@@ -219,10 +219,14 @@ class SparkRuntime:
         places = {
             "spark.local.dir": str(scratch / "local"),
             "spark.sql.warehouse.dir": (scratch / "tables").as_uri(),
-            "spark.driver.extraJavaOptions": f"{JAVA_OPTIONS} -Dlog4j2.configurationFile={logging}",
         }
-        local = _LOCAL_DEFAULTS if self.master.startswith("local") else {}
-        return {**_DEFAULTS, **local, **places, **self._given_conf}
+        kind = _LOCAL_DEFAULTS if self.master.startswith("local") else QUICK_START
+        conf = {**_DEFAULTS, **kind, **places, **self._given_conf}
+        options = conf.get("spark.driver.extraJavaOptions", "")
+        conf["spark.driver.extraJavaOptions"] = (
+            f"{options} -Dlog4j2.configurationFile={logging}".strip()
+        )
+        return conf
 
     def _log_tail(self) -> str | None:
         if self._scratch is None:

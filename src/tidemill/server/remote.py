@@ -62,6 +62,13 @@ class RemoteDatabase:
         header, _ = self._request(request, wire.encode_table(rows))
         return AppendResult(**header["appended"])
 
+    def cancel(self) -> None:
+        """Hang up on the statement under way: the owner notices, and breaks it off."""
+        connection = self._socket
+        if connection is not None:
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+
     def close(self) -> None:
         """Ends the connection; harmless to repeat."""
         with self._lock:

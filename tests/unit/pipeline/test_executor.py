@@ -22,7 +22,7 @@ from tidemill.pipeline.executor import (
     make_executor,
     reason_of,
 )
-from tidemill.pipeline.spark import SparkRuntime
+from tidemill.pipeline.spark import QUICK_START, SparkRuntime
 from tidemill.types import SqlType
 
 FAR_S = 240.0
@@ -30,7 +30,7 @@ FAR_S = 240.0
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkExecutor]:
-    with SparkRuntime("local[2]") as runtime:
+    with SparkRuntime("local[2]", conf=QUICK_START) as runtime:
         executor = SparkExecutor(runtime)
         executor.start()
         yield executor

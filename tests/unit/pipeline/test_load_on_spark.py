@@ -14,14 +14,14 @@ from tidemill.history.storage import Storage
 from tidemill.pipeline import packages
 from tidemill.pipeline.executor import SparkExecutor
 from tidemill.pipeline.jobs import JobBoard, Pipeline
-from tidemill.pipeline.spark import SparkRuntime
+from tidemill.pipeline.spark import QUICK_START, SparkRuntime
 
 pytestmark = pytest.mark.spark
 
 
 @pytest.fixture(scope="module")
 def spark_pipeline() -> Iterator[Pipeline]:
-    with SparkRuntime("local[2]") as runtime:
+    with SparkRuntime("local[2]", conf=QUICK_START) as runtime:
         executor = SparkExecutor(runtime)
         executor.start()
         pipeline = Pipeline(executor, JobBoard(), FakeClock(1_700_000_000_000_000))

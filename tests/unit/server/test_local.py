@@ -132,7 +132,7 @@ def test_an_error_of_unknown_code_keeps_its_code() -> None:
 def test_a_bug_of_the_server_is_told_and_survived(
     client: RemoteDatabase, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(*_: object) -> None:
+    def broken(*_: object, **__: object) -> None:
         raise RuntimeError("bug")
 
     with monkeypatch.context() as patch:
