@@ -85,9 +85,7 @@ class StreamQueries(Queries):
         elif added and rng.random() < 0.5:
             keys = [*added, *keys[:1]]
         items = [f"{key} AS g{at}" for at, key in enumerate(keys)]
-        items += [
-            f"{self.aggregate()} AS a{at}" for at in range(rng.choice((1, 2, 3, 5)))
-        ]
+        items += [f"{self.aggregate()} AS a{at}" for at in range(rng.choice((1, 2, 3, 5)))]
         where = f" WHERE {self.condition('x', 1)}" if rng.random() < 0.5 else ""
         group = self._group(keys)
         having = f" HAVING {rng.choice(_HAVING)}" if group and rng.random() < 0.25 else ""
@@ -149,9 +147,7 @@ class StreamQueries(Queries):
         where = f"WHERE {self.condition('', 1)} " if self.rng.random() < 0.5 else ""
         columns = self.rng.choice(("*", "id, ts", "id, name, v"))
         limit, offset = self.rng.randrange(1, 30), self.rng.choice(("", "", " OFFSET 3"))
-        return (
-            f"SELECT {columns} FROM {self.table()} {where}ORDER BY {order} LIMIT {limit}{offset}"
-        )
+        return f"SELECT {columns} FROM {self.table()} {where}ORDER BY {order} LIMIT {limit}{offset}"
 
     def distinct(self) -> str:
         rng = self.rng

@@ -22,7 +22,7 @@ def create_table(db: tidemill.Database, name: str = TABLE, durability: str = "sy
     db.sql(
         f"CREATE STREAMING TABLE {name} ({COLUMNS_SQL}, "
         "WATERMARK FOR ts AS ts - INTERVAL '5' SECOND) "
-        f"WITH (clock = 'event', durability = '{durability}', memory = '8 GB')"
+        f"WITH (clock = 'event', durability = '{durability}', memory = '8 GB', move = 'manual')"
     )
     db.sql(f"CREATE INDEX ON {name} (vid)")
 

@@ -68,11 +68,9 @@ class Lives:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._stderr_path = folder.with_name("stderr")
-        environment = {**os.environ, "PYTHONPATH": str(Path(w.__file__).parent)}
         with self._stderr_path.open("wb") as stderr:
             self._process = subprocess.Popen(
                 [sys.executable, w.__file__],
-                env=environment,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=stderr,

@@ -75,10 +75,8 @@ def _count(value: Value, distinct: str, after: str) -> Value:
 
 
 def _count_if(value: Value, distinct: str, after: str) -> Value:
-    """In DuckDB a sum of ones and zeros: NULL, not zero, where there is no row."""
-    kind = _asked("count_if", value)
-    ones = f"sum(CASE WHEN {value.sql} THEN 1 ELSE 0 END){after}"
-    return Value(f"CAST({ones} AS {kind.spark})", kind)
+    """In DuckDB a sum of ones and zeros: NULL, not zero, where nothing is true or false."""
+    return replace(_sum(value, "", after), kind=_asked("count_if", value))
 
 
 def _spread(name: str) -> Build:

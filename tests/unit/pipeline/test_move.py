@@ -1,0 +1,288 @@
+"""Planning a move: which rows of the log are alive, and which frames of a segment hold them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "hot"))
+
+from hot_kit import NOW_US, accepted, make_table, open_hot
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tidemill.catalog.model import FILE_LATE, FILE_REJECTED, FILE_ROWS
+from tidemill.clock import FakeClock
+from tidemill.errors import CorruptLogError
+from tidemill.history.storage import Storage
+from tidemill.hot.table import HotTable
+from tidemill.hot.view import View
+from tidemill.pipeline.move import (
+    Live,
+    Move,
+    frames_between,
+    live_of,
+    move_segments,
+    plan_move,
+)
+
+SECOND_US = 1_000_000
+PACKAGE_ROWS = 1 << 30  # numbers that a load sets apart for each package
+
+
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidemill.hot.published.BLOCK_ROWS", 4)
+    monkeypatch.setattr("tidemill.hot.published.BLOCK_ROWS_MAX", 4)
+
+
+def _rows(*keys: int, at_us: int = NOW_US) -> list[tuple[int, int, str, float]]:
+    return [(at_us, key, f"s{key}", 0.5) for key in keys]
+
+
+def _keyed(folder: Path, **settings: str) -> HotTable:
+    table = make_table({"on_conflict": "replace", **settings}, primary_key=("ts", "k"))
+    return open_hot(table, folder)
+
+
+def _put(hot: HotTable, *keys: int) -> None:
+    hot.append(accepted(_rows(*keys), hot.table))
+
+
+def _alive(live: Live, last: int) -> list[int]:
+    seqs = np.arange(1, last + 1, dtype=np.int64)
+    return seqs[live.mask(seqs)].tolist()
+
+
+# -- what is alive
+
+
+@given(
+    spans=st.lists(st.tuples(st.integers(1, 6), st.integers(0, 4)), max_size=5),
+    dead=st.sets(st.integers(0, 60), max_size=6),
+    seqs=st.lists(st.integers(-3, 60), max_size=40),
+)
+@settings(max_examples=60, deadline=None, database=None)
+def test_the_mask_says_what_ranges_and_the_dead_say(
+    spans: list[tuple[int, int]], dead: set[int], seqs: list[int]
+) -> None:
+    ranges, at = [], 1
+    for gap, more in spans:
+        ranges.append((at + gap, at + gap + more))
+        at += gap + more + 1
+    live = Live(tuple(ranges), tuple(dead))
+    found = live.mask(np.array(seqs, dtype=np.int64)).tolist()
+    wanted = [any(a <= seq <= b for a, b in ranges) and seq not in dead for seq in seqs]
+    assert found == wanted
+
+
+def test_rows_in_order_are_one_range(tmp_path: Path, small_blocks: None) -> None:
+    hot = _keyed(tmp_path)
+    for first in range(0, 15, 3):
+        _put(hot, first, first + 1, first + 2)
+    view = hot.view()
+    assert view.blocks
+    assert live_of(view, 15) == Live(((1, 15),))
+    assert live_of(view, 7) == Live(((1, 7),))
+    assert live_of(view, 0) == Live(())
+    hot.close()
+
+
+def test_replaced_rows_are_not_alive(tmp_path: Path, small_blocks: None) -> None:
+    """In blocks, in the tail, at the edges of a part, and a whole part."""
+    hot = _keyed(tmp_path)
+    _put(hot, 0, 1, 2, 3)
+    _put(hot, 4, 5)
+    _put(hot, 0, 3, 5)  # 7, 8, 9 replace 1, 4, 6
+    wanted = [2, 3, 5, 7, 8, 9]
+    assert _alive(live_of(hot.view(), 9), 20) == wanted
+    for upto in range(10):
+        assert _alive(live_of(hot.view(), upto), 20) == [seq for seq in wanted if seq <= upto]
+    _put(hot, 1, 2)
+    assert _alive(live_of(hot.view(), 11), 20) == [5, 7, 8, 9, 10, 11]
+    hot.close()
+
+
+def test_expired_blocks_are_not_alive(tmp_path: Path, small_blocks: None) -> None:
+    clock = FakeClock(NOW_US)
+    hot = open_hot(make_table({"retention": "1 minute"}), tmp_path, clock)
+    hot.append(accepted(_rows(1, 2, 3, 4), hot.table))
+    clock.advance(120)
+    hot.append(accepted(_rows(5, 6, at_us=clock.now_us()), hot.table))
+    hot.expire()
+    assert _alive(live_of(hot.view(), 6), 10) == [5, 6]
+    hot.close()
+
+
+@pytest.mark.xfail(strict=True, reason="live_of makes an array of the whole span, then measures it")
+@pytest.mark.parametrize("packages", [1, 100])
+@pytest.mark.parametrize("sealed", [False, True])
+def test_numbers_of_loads_cost_no_memory(
+    tmp_path: Path,
+    packages: int,
+    sealed: bool,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two small appends around a load become one part with a gap of 2³⁰ for each package."""
+    if sealed:
+        request.getfixturevalue("small_blocks")
+    hot = _keyed(tmp_path)
+    _put(hot, 0, 1, 2)
+    hot.reserve(packages * PACKAGE_ROWS, lambda *_: None)
+    _put(hot, 3, 4, 5)
+    made: list[int] = []
+    arange = np.arange
+
+    def counted(*given: int, **more: object) -> np.ndarray:
+        made.append(given[1] - given[0] if len(given) > 1 else given[0])
+        assert made[-1] < 1_000, "an array as long as the gap"
+        return arange(*given, **more)
+
+    monkeypatch.setattr("tidemill.pipeline.move.np.arange", counted)
+    view = hot.view()
+    assert any(part.seqs is not None for part in (*view.blocks, *view.tail))
+    live = live_of(view, view.published_seq)
+    monkeypatch.undo()
+    first = packages * PACKAGE_ROWS + 4
+    assert live.mask(np.array([1, 3, 4, first - 1, first, first + 2, first + 3])).tolist() == [
+        True,
+        True,
+        False,
+        False,
+        True,
+        True,
+        False,
+    ]
+    hot.close()
+
+
+# -- frames
+
+
+def _firsts(path: Path, after: int, upto: int) -> list[int]:
+    return [read.first_seq for read in frames_between(path, after, upto) if read.kind != "state"]
+
+
+def test_frames_of_a_span_and_those_that_reach_into_it(tmp_path: Path) -> None:
+    hot = open_hot(make_table(), tmp_path)
+    for first in range(0, 30, 3):
+        hot.append(accepted(_rows(first, first + 1, first + 2)))  # 1-3, 4-6, … 28-30
+    hot.flush()
+    path = hot.log.segments[0].path
+    everything = list(range(1, 31, 3))
+    assert set(_firsts(path, 0, 30)) >= set(everything)
+    middle = _firsts(path, 4, 14)  # rows 5 to 14: in frames 4, 7, 10 and 13
+    assert set(middle) >= {4, 7, 10, 13}
+    assert not set(middle) & {19, 22, 25, 28}
+    assert 1 in _firsts(path, 0, 1)
+    hot.close()
+
+
+def test_frames_of_a_segment_that_is_being_written(tmp_path: Path) -> None:
+    """A frame behind the span may be half written; a move never looks at it."""
+    hot = open_hot(make_table(), tmp_path / "log")
+    sizes = []
+    for first in range(0, 12, 3):
+        hot.append(accepted(_rows(first, first + 1, first + 2)))
+        hot.flush()
+        sizes.append(hot.log.segments[0].path.stat().st_size)
+    whole = hot.log.segments[0].path.read_bytes()
+    hot.close()
+    copy = tmp_path / "segment"
+    for cut in range(sizes[2], sizes[3] + 1):  # every way in which the last frame can be torn
+        copy.write_bytes(whole[:cut])
+        assert {1, 4, 7} <= set(_firsts(copy, 0, 9))
+
+
+def test_a_damaged_frame_ends_the_move(tmp_path: Path) -> None:
+    hot = open_hot(make_table(), tmp_path / "log")
+    sizes = []
+    for first in range(0, 9, 3):
+        hot.append(accepted(_rows(first, first + 1, first + 2)))
+        hot.flush()
+        sizes.append(hot.log.segments[0].path.stat().st_size)
+    whole = bytearray(hot.log.segments[0].path.read_bytes())
+    hot.close()
+    whole[(sizes[0] + sizes[1]) // 2] ^= 0xFF
+    copy = tmp_path / "segment"
+    copy.write_bytes(whole)
+    with pytest.raises(CorruptLogError, match="damaged"):
+        _firsts(copy, 0, 9)
+
+
+# -- the plan and its tasks
+
+
+def _plan(hot: HotTable, view: View, upto: int, folder: Path) -> Move:
+    return plan_move(
+        "job",
+        hot.table,
+        view,
+        hot.log.segments,
+        upto,
+        Storage(str(folder)),
+        unwritten=hot.published.dead_up_to(upto),
+        reason="a test",
+    )
+
+
+def test_tasks_write_what_the_plan_says(tmp_path: Path, small_blocks: None) -> None:
+    """Over several segments, with rows replaced in all of them."""
+    table = make_table({"on_conflict": "replace"}, primary_key=("ts", "k"))
+    hot = open_hot(table, tmp_path / "log", segment_bytes=4_000)
+    for number in range(60):
+        _put(hot, *[(number * 7 + at) % 40 for at in range(5)])
+    hot.flush()
+    assert len(hot.log.segments) > 2
+    view = hot.view()
+    for upto in (1, 137, 299, 300):
+        move = _plan(hot, view, upto, tmp_path / f"data{upto}")
+        done = [move_segments(task) for task in move.tasks]
+        held = view.whole(True).column("_seq").to_pylist()
+        assert sum(moved.rows for moved in done) == move.rows
+        assert move.rows == sum(seq <= upto for seq in held)
+        files = [file for moved in done for file in moved.files]
+        assert sum(file.rows for file in files) == move.rows
+        assert all(1 <= file.seq_min <= file.seq_max <= upto for file in files)
+        assert f"sequence numbers 1 to {upto}" in move.explain()[1]
+    hot.close()
+
+
+def test_what_was_set_aside_goes_with_the_first_row_of_its_frame(tmp_path: Path) -> None:
+    table = make_table({"late": "divert", "rejected": "divert", "clock": "event"}, delay_us=0)
+    hot = open_hot(table, tmp_path / "log")
+    hot.append(accepted(_rows(1, 2, at_us=NOW_US), table))
+    rows = [*_rows(3, 4, at_us=NOW_US + SECOND_US), *_rows(5, at_us=NOW_US - SECOND_US)]
+    hot.append(accepted(rows, table, rejects=(('{"k": 6}', "bad"),)))
+    hot.append(accepted((), table, rejects=(('{"k": 7}', "bad"),)))
+    hot.flush()
+    assert hot.view().published_seq == 4
+    kinds = {}
+    for upto in (2, 3, 4):
+        move = _plan(hot, hot.view(), upto, tmp_path / f"data{upto}")
+        files = [file for task in move.tasks for file in move_segments(task).files]
+        kinds[upto] = {file.kind: file.rows for file in files}
+    assert kinds[2] == {FILE_ROWS: 2}
+    assert kinds[3] == {FILE_ROWS: 3, FILE_LATE: 1, FILE_REJECTED: 1}
+    assert kinds[4] == {FILE_ROWS: 4, FILE_LATE: 1, FILE_REJECTED: 1}
+    hot.close()
+
+
+def test_an_empty_span_needs_no_task(tmp_path: Path) -> None:
+    hot = open_hot(make_table(), tmp_path / "log")
+    move = plan_move(
+        "job",
+        hot.table,
+        hot.view(),
+        (),
+        0,
+        Storage(str(tmp_path / "data")),
+        unwritten=frozenset(),
+        reason="a test",
+    )
+    assert (move.tasks, move.rows) == ((), 0)
+    hot.close()
