@@ -22,7 +22,7 @@ _EPOCH = "TIMESTAMP '1970-01-01'"
 
 @dataclass(frozen=True)
 class StreamQuery:
-    """One question in two dialects; ``is_ordered`` if the order of its rows is part of the answer."""
+    """One question in two dialects; ``is_ordered`` if the order of rows is part of the answer."""
 
     text: str
     plain: str
@@ -189,7 +189,8 @@ class StreamQueries(Queries):
                 f"SELECT (SELECT count(*) FROM s WHERE {one}), (SELECT max(id) FROM r WHERE {two})",
                 f"SELECT count(*) FROM s WHERE {one} UNION ALL SELECT count(*) FROM s WHERE {two}",
                 f"WITH a AS (SELECT k, count(*) AS n FROM s WHERE {one} GROUP BY k), b AS (SELECT "
-                f"k, sum(d) AS t FROM r WHERE {two} GROUP BY k) SELECT * FROM a FULL JOIN b USING (k)",
+                f"k, sum(d) AS t FROM r WHERE {two} GROUP BY k) "
+                "SELECT * FROM a FULL JOIN b USING (k)",
                 f"SELECT k, n, sum(n) OVER (ORDER BY k) AS t FROM (SELECT k, count(*) AS n FROM s "
                 f"WHERE {one} GROUP BY k)",
                 f"SELECT k, count(*) FROM (SELECT k FROM s WHERE {one} UNION ALL SELECT k FROM r "

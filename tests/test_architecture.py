@@ -18,7 +18,7 @@ SOURCE = Path(__file__).parents[1] / "src"
 PACKAGE = "tidemill"
 
 GROUND = "ground"
-GROUND_MODULES = {"errors", "types", "config", "clock", "rendering", "result"}
+GROUND_MODULES = {"errors", "types", "config", "clock", "rendering", "result", "threads"}
 ENGINE = "engine"
 LEVELS: tuple[frozenset[str], ...] = (
     frozenset({GROUND}),

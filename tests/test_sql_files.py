@@ -17,7 +17,7 @@ FILES = sorted((Path(__file__).parent / "sql").glob("*.slt"))
 REWRITE = os.environ.get("TIDEMILL_REWRITE_SLT") == "1"
 
 
-@pytest.mark.parametrize("manner", (sqllogic.LOCAL, sqllogic.SPARK))
+@pytest.mark.parametrize("manner", [sqllogic.LOCAL, sqllogic.SPARK])
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_file_when_every_row_is_in_history(path: Path, manner: str, tmp_path: Path) -> None:
     with quiet():

@@ -61,7 +61,7 @@ def compact(db: Database, *tables: str) -> int:
     for name in tables:
         table = db.catalog.snapshot().get(name)
         hot = db._hot[table.table_id]
-        while (handle := db._keeping._compact(table, hot)) is not None:
+        while (handle := db._keeping.compact(table, hot)) is not None:
             handle.wait()
             jobs += 1
     return jobs

@@ -66,9 +66,7 @@ def _is_for_pipeline(path: str, table: Table) -> bool:
     return bool(local.stat().st_size * MEMORY_SHARES >= table.settings["memory"])
 
 
-def _load(
-    loads: Loads, table: Table, names: list[str] | None, statement: st.CopyFrom
-) -> Result:
+def _load(loads: Loads, table: Table, names: list[str] | None, statement: st.CopyFrom) -> Result:
     columns = None if names is None else tuple(names)
     try:
         report = loads.copy(table, statement.path, statement.format, columns, statement.options)

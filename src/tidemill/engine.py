@@ -136,9 +136,7 @@ class Database:
         executor = make_executor(master, runtime)
         self._closing.append(runtime.stop)
         pipeline = Pipeline(executor, JobBoard(), self._clock)
-        keeping = Keeping(
-            self.catalog, tier, pipeline, storage, pins, duck, self._clock, settings
-        )
+        keeping = Keeping(self.catalog, tier, pipeline, storage, pins, duck, self._clock, settings)
         tier.on_open = keeping.adopt
         streaming = (table for table in tables if table.is_streaming)
         self.recovered: list[Recovered] = tier.open(streaming, boundary_of)
@@ -159,9 +157,7 @@ class Database:
         )
         self._hot = tier.tables
         self._duck = duck
-        self._runner = Runner(
-            duck, tier.tables, system, self._clock, self.catalog, pins, storage
-        )
+        self._runner = Runner(duck, tier.tables, system, self._clock, self.catalog, pins, storage)
         self._definitions = Definitions(
             self.catalog, tier, references, self.query, keeping, self._loads
         )
@@ -170,9 +166,7 @@ class Database:
         self._keeping = keeping
         self._scatter = Scatter(executor, duck, storage)
         is_inline = isinstance(executor, InlineExecutor)
-        spark = Spark(
-            lambda: is_inline or runtime.is_ready, executor.start, settings["spark_scan"]
-        )
+        spark = Spark(lambda: is_inline or runtime.is_ready, executor.start, settings["spark_scan"])
         self._spark_sql = SparkSqlEngine(runtime, SPARK_SETTINGS)
         route = SparkSqlRoute(self._spark_sql, duck, self._runner, storage)
         self._router = Router(self._runner, self._scatter, spark, None if is_inline else route)

@@ -1,4 +1,4 @@
-"""Sessions: what one client has SET. A connection has its own; callers in this process may share."""
+"""Sessions: what one client has SET. A connection has its own; callers in one process may share."""
 
 from __future__ import annotations
 

@@ -6,7 +6,6 @@ accepted by the same rules and inserted by DuckDB. Either way a statement is all
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -39,6 +38,7 @@ from tidemill.result import Result, done
 from tidemill.sql import statements as st
 from tidemill.sql.inserts import DEFAULT
 from tidemill.sql.params import Params, bind_rows
+from tidemill.threads import PerThread
 from tidemill.types import quote
 
 OFFSET_MAX = 2**63 - 1
@@ -70,7 +70,7 @@ class Writer:
         self._references = references
         self._runner = runner
         self._query = query
-        self._local = threading.local()
+        self._casting = PerThread(_new_connection)
         self._desks: dict[str, Desk] = {}
 
     # -- append
@@ -163,16 +163,11 @@ class Writer:
 
     def _cast_connection(self) -> duckdb.DuckDBPyConnection:
         """A small DuckDB of this thread, whose Arrow output keeps every type as it is."""
-        connection = getattr(self._local, "connection", None)
-        if connection is None:
-            connection = self._local.connection = duckdb.connect(":memory:")
-            for setting in ("arrow_lossless_conversion = true", "TimeZone = 'UTC'", "threads = 1"):
-                connection.execute(f"SET {setting}")
-        return connection
+        return self._casting.get()
 
     def _forget_connection(self) -> None:
         """After a fatal error DuckDB refuses everything; the next cast gets a new connection."""
-        self._local.connection = None
+        self._casting.forget()
 
     # -- insert
 
@@ -307,6 +302,13 @@ class Writer:
         if statement.body.args.get("returning"):
             return Result(answer, types, f"{tag} {answer.num_rows}")
         return done(f"{tag} {changed_rows(answer, 0)}")
+
+
+def _new_connection() -> duckdb.DuckDBPyConnection:
+    connection = duckdb.connect(":memory:")
+    for setting in ("arrow_lossless_conversion = true", "TimeZone = 'UTC'", "threads = 1"):
+        connection.execute(f"SET {setting}")
+    return connection
 
 
 def _check_source(source: str | None, offset: int | None) -> None:

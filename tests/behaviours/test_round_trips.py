@@ -118,7 +118,7 @@ def test_files(db: tidemill.Database, tmp_path: Path, kind: str, form: str) -> N
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_history(db: tidemill.Database, kind: str) -> None:
-    """Values are the same in memory, in files, and in both, on every route, in every way to look."""
+    """Values are the same in memory, in files, and in both, on every route."""
     create(db, "t", kind)
     texts = [*([VALUES[kind]] if kind in VALUES else []), *EDGES.get(kind, ()), "NULL"]
     wanted: list[str] = []

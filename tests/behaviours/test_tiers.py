@@ -212,14 +212,12 @@ def test_sequence_numbers_stay_with_their_rows(house: Warehouse) -> None:
 
 def test_source_offsets_are_remembered(house: Warehouse) -> None:
     house.sql("CREATE STREAMING TABLE t (ts TIMESTAMP, k INT) WITH (move = 'manual')")
-    offset = 0
-    for state, disturb in upheavals(house, "t") * 2:
+    for offset, (state, disturb) in enumerate(upheavals(house, "t") * 2):
         for known in range(offset):
             assert house.db.append("t", (at(known), known), source="p", offset=known).stored == 0
         house.db.append("t", (at(offset), offset), source="p", offset=offset)
-        offset += 1
         disturb()
-        assert house.ask("SELECT k FROM t ORDER BY k") == [(n,) for n in range(offset)], state
+        assert house.ask("SELECT k FROM t ORDER BY k") == [(n,) for n in range(offset + 1)], state
 
 
 # -- the newest rows

@@ -8,60 +8,21 @@ loses nothing that was acknowledged; memory stays within its bound.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from sim.crowd import WAIT_S
+from sim.crowd import crowd_of_threads as _crowd
 
 import tidemill
 from tidemill.errors import BackpressureError, ClosedError, TidemillError
 
 START = datetime(2024, 1, 1)
-WAIT_S = 60.0
 BATCH_ROWS = 20
-
-
-class Crowd:
-    """Threads that are started together; the first error of any is raised by ``join``."""
-
-    def __init__(self) -> None:
-        self.errors: list[BaseException] = []
-        self.stopping = threading.Event()
-        self._threads: list[threading.Thread] = []
-
-    def start(self, work: Callable[..., None], *arguments: Any) -> threading.Thread:
-        def run() -> None:
-            try:
-                work(*arguments)
-            except BaseException as error:
-                self.errors.append(error)
-                self.stopping.set()
-
-        thread = threading.Thread(target=run, daemon=True)
-        self._threads.append(thread)
-        thread.start()
-        return thread
-
-    def join(self, *threads: threading.Thread) -> None:
-        for thread in threads or self._threads:
-            thread.join(WAIT_S)
-            assert not thread.is_alive(), "a thread hangs"
-        if self.errors:
-            raise self.errors[0]
-
-
-@contextmanager
-def _crowd() -> Iterator[Crowd]:
-    crowd = Crowd()
-    try:
-        yield crowd
-    finally:
-        crowd.stopping.set()
-    crowd.join()
 
 
 def _until(kind: type[TidemillError], work: Callable[..., None]) -> Callable[..., None]:

@@ -51,6 +51,7 @@ PASSES_MAX = {
     "expire.committed": 1,
 }
 PASSES_MAX_OTHERS = 60
+HISTORY_POINTS = ("move.", "task.", "load.", "compact.", "expire.")
 
 
 @pytest.fixture(autouse=True)
@@ -79,7 +80,13 @@ class Lives:
 
     def live(self, starts: dict[int, int], crash_at: str | None, acks_max: int) -> dict[int, int]:
         """One life until its death; answers the last batch that each writer acknowledged."""
-        job = {"folder": str(self._folder), "starts": starts, "crash_at": crash_at}
+        is_paced = (crash_at or "").startswith(HISTORY_POINTS)
+        job = {
+            "folder": str(self._folder),
+            "starts": starts,
+            "crash_at": crash_at,
+            "paced": is_paced,
+        }
         assert self._process.stdin is not None
         print(json.dumps(job), file=self._process.stdin, flush=True)
         acknowledged = {number: start - 1 for number, start in starts.items()}

@@ -6,9 +6,10 @@ must be there. Rows carry an ``id`` that counts from 0 for every writer, their `
 a batch, as two packages. Meanwhile one more thread moves rows to history, wholly or in part,
 compacts and drops what is there, and forgets snapshots.
 
-For every line of JSON on its standard input (folder, crash_at, and for every writer the batch to go
-on with) it forks a child, which spares the import, and prints ``pid <pid>``, then ``ack <writer>
-<batch>`` after each append that returned, and ``dead <status>`` when the child has ended.
+For every line of JSON on its standard input (folder, crash_at, for every writer the batch to go on
+with, and whether writers keep pace with the work on history) it forks a child, which spares the
+import, and prints ``pid <pid>``, then ``ack <writer> <batch>`` after each append that returned, and
+``dead <status>`` when the child has ended.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from tidemill.hot import crash, published, tier
 BLOCK_ROWS = 500
 BATCHES_MAX = 1_000
 ROUNDS_MAX = 2_000  # of tending
+BATCHES_PER_ROUND = 2
 START = datetime(2024, 1, 1)
 KEYS = 500
 
@@ -191,8 +193,30 @@ def send(db: tidemill.Database, writer: int, batch: int, rows: list[Row]) -> Any
     return db.append(table, rows)
 
 
-def _write(db: tidemill.Database, writer: int, start: int, say: Callable[[str], None]) -> None:
+class Pace:
+    """Lets writers be no faster than the work on history, so that it is what they die of."""
+
+    def __init__(self, is_on: bool) -> None:
+        self._is_on = is_on
+        self._rounds = 1
+        self._changed = threading.Condition()
+
+    def step(self) -> None:
+        with self._changed:
+            self._rounds += 1
+            self._changed.notify_all()
+
+    def keep(self, batches: int) -> None:
+        if self._is_on:
+            with self._changed:
+                self._changed.wait_for(lambda: batches < BATCHES_PER_ROUND * self._rounds)
+
+
+def _write(
+    db: tidemill.Database, writer: int, start: int, pace: Pace, say: Callable[[str], None]
+) -> None:
     for batch in range(start, start + BATCHES_MAX):
+        pace.keep(batch - start)
         send(db, writer, batch, rows_of(writer, batch))
         say(f"ack {writer} {batch}\n")
 
@@ -204,7 +228,7 @@ def _fail(failure: threading.ExceptHookArgs) -> None:
     os._exit(1)
 
 
-def _tend(db: tidemill.Database) -> None:
+def _tend(db: tidemill.Database, pace: Pace) -> None:
     """Keep history in order, as the warehouse does, but at once and all the time."""
     for number, name in enumerate(islice(cycle(TABLES), ROUNDS_MAX)):
         hot = db._hot[db.catalog.snapshot().get(name).table_id]
@@ -217,6 +241,7 @@ def _tend(db: tidemill.Database) -> None:
         db._keeping.look()
         if number % 10 == 9:
             db._keeping.forget_snapshots()
+        pace.step()
 
 
 def live(job: dict[str, Any]) -> None:
@@ -233,11 +258,12 @@ def live(job: dict[str, Any]) -> None:
 
     say(f"pid {os.getpid()}\n")
     db = open_warehouse(job["folder"])
+    pace = Pace(job["paced"])
     threads = [
-        threading.Thread(target=_write, args=(db, int(writer), start, say), daemon=True)
+        threading.Thread(target=_write, args=(db, int(writer), start, pace, say), daemon=True)
         for writer, start in job["starts"].items()
     ]
-    threads.append(threading.Thread(target=_tend, args=(db,), daemon=True))
+    threads.append(threading.Thread(target=_tend, args=(db, pace), daemon=True))
     for thread in threads:
         thread.start()
     for thread in threads:

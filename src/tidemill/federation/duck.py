@@ -33,6 +33,7 @@ from tidemill.errors import (
     TidemillError,
     UnknownNameError,
 )
+from tidemill.threads import PerThread
 from tidemill.types import literal
 
 REFERENCE = "reference"
@@ -86,7 +87,8 @@ class Duck:
             self._running.pop(ident, None)
 
     def _connect(self) -> None:
-        self._local = threading.local()
+        self._plain = PerThread(self._new_cursor)
+        self._exact = PerThread(self._new_exact_cursor)
         self._cursors: weakref.WeakSet[duckdb.DuckDBPyConnection] = weakref.WeakSet()
         self._connection = duckdb.connect(":memory:")
         try:
@@ -127,17 +129,15 @@ class Duck:
                 self._gate.notify_all()
 
     def cursor(self) -> duckdb.DuckDBPyConnection:
-        cursor = getattr(self._local, "cursor", None)
-        if cursor is None:
-            cursor = self._local.cursor = self._new_cursor()
-        return cursor
+        return self._plain.get()
 
     def exact_cursor(self) -> duckdb.DuckDBPyConnection:
         """A cursor whose Arrow tables DuckDB reads again with the very types it gave them."""
-        cursor = getattr(self._local, "exact_cursor", None)
-        if cursor is None:
-            cursor = self._local.exact_cursor = self._new_cursor()
-            cursor.execute("SET SESSION arrow_lossless_conversion = true")
+        return self._exact.get()
+
+    def _new_exact_cursor(self) -> duckdb.DuckDBPyConnection:
+        cursor = self._new_cursor()
+        cursor.execute("SET SESSION arrow_lossless_conversion = true")
         return cursor
 
     def _new_cursor(self) -> duckdb.DuckDBPyConnection:

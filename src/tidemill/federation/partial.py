@@ -7,7 +7,6 @@ the local route would run over the same rows, so both give the same answer.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -17,9 +16,8 @@ import pyarrow as pa
 from tidemill.errors import QueryError
 from tidemill.federation.duck import REFERENCE, translated
 from tidemill.history.storage import Storage
+from tidemill.threads import PerThread
 from tidemill.types import quote
-
-_local = threading.local()
 
 
 @dataclass(frozen=True)
@@ -53,7 +51,7 @@ class PartialResult:
 
 def run_partial(task: PartialTask) -> PartialResult:
     """Run a task's SQL; called in workers, and for hot rows in the owner."""
-    connection = _connection()
+    connection = _connections.get()
     task.storage.prepare(connection)
     text = task.sql.replace(quote(task.source), f"({task.files_sql})")
     try:
@@ -69,9 +67,7 @@ def run_partial(task: PartialTask) -> PartialResult:
 class _References:
     """Reference tables in a database of their own name, for the time of a query."""
 
-    def __init__(
-        self, connection: duckdb.DuckDBPyConnection, tables: Mapping[str, bytes]
-    ) -> None:
+    def __init__(self, connection: duckdb.DuckDBPyConnection, tables: Mapping[str, bytes]) -> None:
         self._connection = connection
         self._tables = tables
 
@@ -89,19 +85,19 @@ class _References:
             self._connection.execute(f"DETACH {REFERENCE}")
 
 
-def _connection() -> duckdb.DuckDBPyConnection:
-    """One connection for each thread of a worker, kept for its next task."""
-    connection: duckdb.DuckDBPyConnection | None = getattr(_local, "connection", None)
-    if connection is None:
-        connection = _local.connection = duckdb.connect(":memory:")
-        for setting in (
-            "TimeZone = 'UTC'",
-            "threads = 1",
-            "arrow_lossless_conversion = true",
-            "parquet_metadata_cache = true",
-        ):
-            connection.execute(f"SET {setting}")
+def _connect() -> duckdb.DuckDBPyConnection:
+    connection = duckdb.connect(":memory:")
+    for setting in (
+        "TimeZone = 'UTC'",
+        "threads = 1",
+        "arrow_lossless_conversion = true",
+        "parquet_metadata_cache = true",
+    ):
+        connection.execute(f"SET {setting}")
     return connection
+
+
+_connections = PerThread(_connect)  # kept for a thread's next task
 
 
 def to_ipc(table: pa.Table) -> bytes:

@@ -161,9 +161,7 @@ class Scatter:
             text = group.sql(self._storage, scan.table, scan.with_seq)
             if text is not None:
                 files = len(group.files)
-                spec = PartialTask(
-                    sql, scan.source, text, self._storage, values, references, files
-                )
+                spec = PartialTask(sql, scan.source, text, self._storage, values, references, files)
                 specs.append(spec)
         return specs
 
@@ -242,7 +240,13 @@ def _columns(table: Table, wanted: frozenset[str] | None, with_seq: bool) -> lis
     return [*names, "_seq"] if with_seq else names
 
 
-_COMPARISONS: dict[str, type[exp.Expression]] = {"=": exp.EQ, "<": exp.LT, "<=": exp.LTE, ">": exp.GT, ">=": exp.GTE}
+_COMPARISONS: dict[str, type[exp.Expression]] = {
+    "=": exp.EQ,
+    "<": exp.LT,
+    "<=": exp.LTE,
+    ">": exp.GT,
+    ">=": exp.GTE,
+}
 
 
 def _condition(column: str, op: str, values: tuple[exp.Expression, ...]) -> exp.Expression:

@@ -39,7 +39,8 @@ def duck(tmp_path: Path) -> Iterator[Duck]:
 
 def break_once(duck: Duck, exact: bool) -> QueryError:
     duck.cursor(), duck.exact_cursor()
-    setattr(duck._local, "exact_cursor" if exact else "cursor", Failing())
+    cursors = duck._exact if exact else duck._plain
+    cursors._held[threading.get_ident()] = Failing()
     with pytest.raises(QueryError, match="was started again") as caught:
         duck.query("SELECT 1", {}, {}, exact=exact)
     return caught.value
@@ -60,7 +61,7 @@ def test_a_fatal_error_costs_one_statement(duck: Duck, exact: bool) -> None:
 
 
 def test_a_statement_for_its_effect(duck: Duck) -> None:
-    duck._local.cursor = Failing()
+    duck._plain._held[threading.get_ident()] = Failing()
     with pytest.raises(QueryError, match="was started again"):
         duck.execute("SELECT 1")
     assert duck.execute("FROM reference.t1") == [(7,)]
@@ -89,9 +90,9 @@ def test_a_broken_cast_connection_is_replaced(tmp_path: Path) -> None:
         db.sql("CREATE STREAMING TABLE s (ts TIMESTAMP, u UUID, d INTEGER DEFAULT (abs(-4)))")
         row = {"ts": "2024-01-01", "u": "12345678-0000-0000-0000-000000000000"}
         db.append("s", [row])
-        db._writer._local.connection = Failing()
+        db._writer._casting._held[threading.get_ident()] = Failing()
         db.append("s", [row, row])
-        db._writer._local.connection = Failing()
+        db._writer._casting._held[threading.get_ident()] = Failing()
         with pytest.raises(QueryError):
             db.append("s", [{"ts": "2024-01-01"}])
         db.append("s", [{"ts": "2024-01-01"}])
