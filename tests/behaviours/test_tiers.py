@@ -116,7 +116,7 @@ def test_replace_across_the_tiers(house: Warehouse) -> None:
         return [(*key, v) for key, v in sorted(rows.items())]
 
     assert house.ask(ALL_KEYS) == wanted()
-    for number in range(4):
+    for number in range(2):
         for state, disturb in upheavals(house, "t"):
             keys = list(rows)[number :: 7 + number]
             for key in keys:
@@ -229,7 +229,7 @@ def test_the_newest_rows_may_be_in_files_or_in_memory(house: Warehouse) -> None:
         "partition = '10 minutes', hot = '1 second', max_future = 'forever')"
     )
     rows: list[tuple[dt.datetime, int]] = []
-    for number, (state, disturb) in enumerate(upheavals(house, "t") * 3):
+    for number, (state, disturb) in enumerate(upheavals(house, "t") * 2):
         fresh = [(at(300 * number + 100 * n), 10 * number + n) for n in range(6)]
         late = [(at(40 * number), 1_000 + number)]
         house.db.append("t", fresh + late)

@@ -306,8 +306,14 @@ def test_closing_under_writers_and_readers(
             assert found in (cars, [*cars, len(cars)])
 
 
-def test_memory_stays_within_its_bound(tmp_path: Path) -> None:
-    """Without retention the table fills up: writers wait, then hear BackpressureError."""
+@pytest.fixture
+def no_moves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing leaves memory for history; test_moving has the other case."""
+    monkeypatch.setattr("tidemill.pipeline.mover.Mover.look", lambda self: None)
+
+
+def test_memory_stays_within_its_bound(tmp_path: Path, no_moves: None) -> None:
+    """Without retention and moves a table fills up: writers wait, then hear BackpressureError."""
     limit, rows, writers = 1_000_000, 500, 3
     batch_bytes = _batch(0, 0, rows).nbytes
     with tidemill.open(tmp_path, backpressure_wait="0.01 seconds") as db, _crowd() as crowd:
@@ -342,7 +348,7 @@ def _memory_bytes(db: tidemill.Database) -> int:
     return int(db.sql("SELECT memory_bytes FROM tidemill.ingest").fetchall()[0][0])
 
 
-def test_retention_makes_room_for_waiting_writers(tmp_path: Path) -> None:
+def test_retention_makes_room_for_waiting_writers(tmp_path: Path, no_moves: None) -> None:
     """With retention a writer that is too fast for the memory is slowed down, not refused."""
     rows = 500
     with tidemill.open(tmp_path, segment_size="1 MB") as db:
