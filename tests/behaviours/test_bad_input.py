@@ -44,7 +44,7 @@ class World:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.db = tidemill.open(folder / "w", threads=1)
+        self.db = tidemill.open(folder / "w", threads=1, spark_master="inline")
         self.db.sql(
             "CREATE STREAMING TABLE s (ts TIMESTAMP, a INT, b VARCHAR, c DOUBLE, d DECIMAL(6,2), "
             "e TIMESTAMPTZ, u UUID, j JSON, l INT[], WATERMARK FOR ts AS ts - INTERVAL 9 DAY) "

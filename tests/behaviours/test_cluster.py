@@ -74,9 +74,7 @@ def test_moves_loads_and_queries_on_a_cluster(
         assert db.sql("SELECT count(*) = count(DISTINCT _seq) FROM t").fetchall() == [(True,)]
 
 
-def kill_a_worker_in_mid_job(
-    cluster: SparkCluster, db: tidemill.Database, folder: Path
-) -> None:
+def kill_a_worker_in_mid_job(cluster: SparkCluster, db: tidemill.Database, folder: Path) -> None:
     """Load more, and end one of the two workers as soon as the first task is done."""
     for number in range(50):
         part = rows(61_000 + number * 1_000, 1_000)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import datetime as dt
 import random
-import re
 import uuid
 from collections.abc import Iterator
 from decimal import Decimal
@@ -29,9 +28,6 @@ from tidemill import TidemillError
 from tidemill.errors import UnsupportedError
 
 SEEDS = range(4)
-# What is known to fail; each has a test at the end that says so, and goes when that one passes.
-KNOWN_ERROR = "tm_keys_"
-KNOWN_ANSWER = re.compile(r"(name|u) IS (NOT )?NULL|IS NOT DISTINCT FROM|IS DISTINCT FROM")
 LAYOUTS_WITH_FILES = LAYOUTS[1:]
 INDEXES = (
     "s (k)",
@@ -126,12 +122,8 @@ class Pair:
         except UnsupportedError:
             raise
         except Exception as error:
-            if KNOWN_ERROR in str(error):
-                return True
             pytest.fail(f"{type(error).__name__}: {error}\n{query.text}\n{params}")
         found = difference(answer.fetchall(), expected.fetchall(), query.is_ordered)
-        if found and self.layout != "hot" and KNOWN_ANSWER.search(query.text):
-            return True
         assert found is None, f"{query.text}\n{params}\n{found}"
         assert answer.types == kinds, f"{query.text}\n{params}"
         return True
@@ -302,18 +294,12 @@ def two_rows(tmp_path: Path) -> Iterator[tidemill.Database]:
         yield db
 
 
-@pytest.mark.xfail(strict=True, reason="the keys of a subquery do not travel with the tasks")
 def test_keys_of_a_subquery_by_partition(two_rows: tidemill.Database) -> None:
     two_rows.sql("SET route = 'spark'")
     query = "SELECT count(*) FROM t WHERE k IN (SELECT k FROM c WHERE k > 0)"
     assert two_rows.sql(query).fetchall() == [(1,)]
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="DuckDB 2.0.0: IS NULL takes all rows of a row group whose texts are all the same, if "
-    "they have statistics and no dictionary",
-)
 @pytest.mark.parametrize("condition", ["name IS NULL", "coalesce(name, 'z') = 'z'"])
 def test_null_beside_equal_texts(two_rows: tidemill.Database, condition: str) -> None:
     assert two_rows.sql(f"SELECT count(*) FROM t WHERE {condition}").fetchall() == [(1,)]

@@ -1,8 +1,9 @@
 """A streaming table as plain Python: what test_machine compares the warehouse with.
 
-It knows the rules of accepting rows and nothing of blocks, logs, indices or threads. What
-retention drops, it cannot know (whole blocks leave, not rows), so it takes that over from the
-warehouse after checking that nothing left too early.
+It knows the rules of accepting rows and nothing of blocks, logs, files, indices or threads: a move,
+a compaction or a VACUUM changes nothing here. What retention drops, it cannot know (whole blocks
+and partitions leave, not rows), so it takes that over from the warehouse after checking that
+nothing left too early.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 V_MAX = 32_767
 DELAY = timedelta(seconds=10)
 NEVER = datetime.min
+PACKAGE_SEQS = 1 << 30  # sequence numbers that a load sets apart for each package
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,9 @@ class Table:
     newest: datetime | None = None
     watermark_seen: datetime = NEVER
     next_seq: int = 1
+    packages: set[str] = field(default_factory=set)  # by name, those loaded
+    # What readers saw at some moments, while the warehouse can still say so.
+    moments: list[tuple[datetime, dict[int, Row]]] = field(default_factory=list)
 
     # -- time
 
@@ -193,6 +198,87 @@ class Table:
         times = [row.time for row in rows if future is None or row.time <= now + future]
         if times:
             self.newest = max(times) if self.newest is None else max(self.newest, *times)
+
+    # -- load
+
+    def load(
+        self, packages: dict[str, list[Row]], now: datetime, is_strict: bool
+    ) -> tuple[int, int, int, int] | str:
+        """How many rows a load stores, rejects, how many packages are known already and how many
+        are set aside; or the code of the error with which a strict one must fail."""
+        first_seq = self.next_seq
+        self.next_seq += PACKAGE_SEQS * len(packages)
+        try:
+            return self._load(packages, first_seq, now, is_strict)
+        except _Refused as refused:
+            return str(refused)
+
+    def _load(
+        self, packages: dict[str, list[Row]], first_seq: int, now: datetime, is_strict: bool
+    ) -> tuple[int, int, int, int]:
+        taken: dict[str, dict[int, Row]] = {}
+        bad_rows: dict[str, Counter[tuple[Any, ...]]] = {}
+        aside = 0
+        fresh = [name for name in packages if name not in self.packages]
+        for number, name in enumerate(packages):
+            if name not in fresh:
+                continue
+            good = [row for row in packages[name] if not row.is_bad]
+            bad = Counter(("bad", row.k, now) for row in packages[name] if row.is_bad)
+            if bad and self.settings["rejected"] != "divert":
+                if is_strict:
+                    raise _Refused("rows_rejected")
+                aside += 1
+                continue
+            taken[name] = dict(enumerate(good, first_seq + number * PACKAGE_SEQS))
+            bad_rows[name] = bad
+        rows, replaced, ignored = self._sort_loaded(taken, is_strict)
+        aside += len(taken) - len(rows)
+        self.packages |= rows.keys()
+        rejects = Counter[tuple[Any, ...]]()
+        for name in rows:
+            rejects += bad_rows[name]
+        stored = {seq: row for package in rows.values() for seq, row in package.items()}
+        self.ever |= stored
+        self.rows |= stored
+        for seq in replaced:
+            del self.rows[seq], self.ever[seq]
+        self.rows = dict(sorted(self.rows.items()))
+        self.rejected += rejects
+        self.aside_ever += rejects
+        rejected = rejects.total() + ignored
+        self.counters.update(rows_in=len(stored) + rejected, stored=len(stored), rejected=rejected)
+        return len(stored), rejected, len(packages) - len(fresh), aside
+
+    def _sort_loaded(
+        self, taken: dict[str, dict[int, Row]], is_strict: bool
+    ) -> tuple[dict[str, dict[int, Row]], list[int], int]:
+        """What is left of packages when keys were compared: in order, first all that is there."""
+        if not self.has_key:
+            return taken, [], 0
+        known = {row.key: seq for seq, row in self.rows.items()}
+        kept: dict[str, dict[int, Row]] = {}
+        replaced: list[int] = []
+        ignored = 0
+        for name, package in taken.items():
+            fresh = dict(known)
+            rows: dict[int, Row] = {}
+            repeats = 0
+            for seq, row in package.items():
+                if row.key not in fresh:
+                    fresh[row.key], rows[seq] = seq, row
+                    continue
+                repeats += 1
+                if self.settings["on_conflict"] == "replace":
+                    replaced.append(fresh[row.key])
+                    fresh[row.key], rows[seq] = seq, row
+            if repeats and self.settings["on_conflict"] == "reject":
+                if is_strict:
+                    raise _Refused("duplicate_key")
+                continue
+            ignored += repeats if self.settings["on_conflict"] == "ignore" else 0
+            known, kept[name] = fresh, rows
+        return kept, replaced, ignored
 
     # -- retention
 

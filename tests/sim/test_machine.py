@@ -1,15 +1,18 @@
-"""Any history of statements, appends, restarts and crashes, against a plain Python model.
+"""Any history of statements, appends, loads, moves, restarts and crashes, against a plain model.
 
 Hypothesis draws the history and shrinks it when the warehouse and ``model.py`` disagree. Blocks,
-segments and pending rows are tiny here, so that short histories seal, rotate and expire.
+segments and pending rows are tiny here, so that short histories seal, rotate and expire. Rows move
+to files, files are compacted, dropped and vacuumed when the history says so, in this process.
 """
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
 import tempfile
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -27,14 +30,21 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 from sim.model import DELAY, V_MAX, Row, Table
+from warehouses import compact, open_inline, quiet
 
 from tidemill.clock import FakeClock, from_us
 from tidemill.config import DATABASE_SETTINGS, Settings
 from tidemill.engine import Database
 from tidemill.errors import TidemillError
+from tidemill.pipeline.compact import ExpireJob
+from tidemill.pipeline.load import Load, LoadReport
+from tidemill.pipeline.packages import list_packages
 
 START = datetime(2024, 1, 1)
 LONG_STEPS = 150
+PARTITION = "20 seconds"
+MARK_S = 2.0  # moments closer to each other than this are not told apart
+MOMENTS_MAX = 4
 SCHEMA = pa.schema(
     [("ts", pa.timestamp("us")), ("k", pa.int64()), ("v", pa.int64()), ("name", pa.string())]
 )
@@ -62,6 +72,7 @@ row_drawn = st.tuples(
     st.one_of(st.sampled_from(["x", "y", ""]), st.none()),
 )
 few_rows = st.lists(row_drawn, max_size=4)
+drawn_packages = st.lists(st.lists(row_drawn, min_size=1, max_size=6), min_size=1, max_size=3)
 many_rows = st.lists(row_drawn, min_size=10, max_size=30)
 forms = st.sampled_from(["arrow", "dicts", "tuples", "single", "sql", "batches"])
 drawn_settings = st.fixed_dictionaries({key: st.sampled_from(v) for key, v in CHOICES.items()})
@@ -79,10 +90,10 @@ class Machine(RuleBasedStateMachine):
         self.model: dict[str, Table] = {}
         self.cars: dict[int, str] = {}
         self.last: list[Drawn] = []
+        self.loads: list[tuple[Path, dict[str, list[Row]]]] = []
 
     def _open(self, path: Path) -> Database:
-        given = {"segment_size": "3 kB", "threads": "1"}
-        return Database(path, Settings(DATABASE_SETTINGS, given), self.clock)
+        return open_inline(path, self.clock, segment_size="3 kB")
 
     def teardown(self) -> None:
         self.db.close()
@@ -124,7 +135,8 @@ class Machine(RuleBasedStateMachine):
     ) -> None:
         if not has_key:
             given = {key: value for key, value in given.items() if key != "on_conflict"}
-        written = ", ".join(f"{key} = '{value}'" for key, value in given.items())
+        stated = {**given, "partition": PARTITION}
+        written = ", ".join(f"{key} = '{value}'" for key, value in stated.items())
         columns = "ts TIMESTAMP, k BIGINT, v SMALLINT, name VARCHAR"
         columns += ", PRIMARY KEY (ts, k)" if has_key else ""
         delay = f"INTERVAL '{DELAY.seconds}' SECOND"
@@ -172,6 +184,8 @@ class Machine(RuleBasedStateMachine):
         else:
             self.db.sql(sql)
             table.settings[key] = value
+            if not self._keeps_the_past(table):
+                table.moments.clear()
             self._follow_retention(name)
 
     # -- rows
@@ -215,10 +229,7 @@ class Machine(RuleBasedStateMachine):
         offset: int | None = None,
     ) -> None:
         self.last = drawn
-        rows = [
-            Row(None if s is None else self.now + timedelta(seconds=s), k, v, text)
-            for s, k, v, text in drawn
-        ]
+        rows = [self._row(each) for each in drawn]
         if form in ("single", "sql"):
             rows = rows[:1] if form == "single" else rows
             if not rows:
@@ -233,6 +244,11 @@ class Machine(RuleBasedStateMachine):
             return
         found = self._send(name, rows, form, source, offset)
         assert found == (expected if isinstance(found, dict) else expected["stored"])
+
+    def _row(self, drawn: Drawn) -> Row:
+        second, k, v, text = drawn
+        ts = None if second is None else self.now + timedelta(seconds=second)
+        return Row(ts, k, v, text)
 
     def _send(
         self, name: str, rows: list[Row], form: str, source: str | None, offset: int | None
@@ -279,6 +295,141 @@ class Machine(RuleBasedStateMachine):
         else:
             self.db.append("cars", [(number, owner)])
         self.cars[number] = owner
+
+    # -- history: none of this changes what is there
+
+    @rule(
+        name=names,
+        kind=st.sampled_from(["flush", "move", "move", "compact", "vacuum", "expire", "late"]),
+        share=st.floats(0, 1),
+    )
+    def keep(self, name: str, kind: str, share: float) -> None:
+        """One rule for all work on history."""
+        self.work(name, kind, share)
+
+    def work(self, name: str, kind: str, share: float) -> None:
+        if name not in self.model:
+            assert self._code(f"FLUSH {name}") == "unknown_name"
+            return
+        table = self.db.catalog.snapshot().get(name)
+        hot = self.db._hot[table.table_id]
+        if kind == "flush":
+            self.db.sql(f"FLUSH {name}")
+        elif kind == "move":  # as the mover does: up to a row
+            seqs = [row[0] for row in self.db.sql(f"SELECT _seq FROM {name}").fetchall()]
+            upto = sorted(seqs)[int(share * (len(seqs) - 1))] if seqs else 0
+            self.db._keeping.wait(self.db._keeping._submit_move(hot, upto, "the history"))
+        elif kind == "compact":
+            compact(self.db, name)
+        elif kind == "expire":
+            self.expire_files(name)
+        elif kind == "late":  # a late row behind what has moved, in a revision of its own
+            self.db.sql(f"FLUSH {name}")
+            self._append(name, [(-30, 1, 1, "late"), (-50, 2, 2, "late")], "arrow")
+            self.db.sql(f"FLUSH {name}")
+        else:
+            self._vacuum()
+        self._check_rows(name, self.model[name])
+
+    def _vacuum(self) -> None:
+        orphan = self.path / "data" / "1" / "orphan.parquet"
+        orphan.parent.mkdir(parents=True, exist_ok=True)
+        orphan.touch()
+        known = self.db.catalog.known_paths()
+        self.db.sql("VACUUM")
+        left = {path for path, *_ in self.db._keeping.storage.list("")}
+        assert left == self.db.catalog.known_paths() <= known
+
+    def expire_files(self, name: str) -> None:
+        table = self.db.catalog.snapshot().get(name)
+        retention = table.settings["retention"]
+        now_us = self.db._hot[table.table_id].progress.now_us()
+        if retention is not None and now_us is not None:
+            bounds = now_us - retention, self.clock.now_us() - retention
+            job = ExpireJob(table, self.db.catalog, *bounds)
+            self.db._keeping.wait(self.db._keeping.submit(job, 0))
+            self._follow_retention(name)
+
+    @rule(name=names, packages=drawn_packages, is_strict=st.booleans(), again=st.booleans())
+    def load(self, name: str, packages: list[list[Drawn]], is_strict: bool, again: bool) -> None:
+        """COPY of packages, or a source's look at them; or of those of an earlier load."""
+        if again and self.loads:
+            folder, rows = self.loads[-1]
+        else:
+            folder, rows = self._write_packages(packages)
+            self.loads.append((folder, rows))
+        table = self.model.get(name)
+        copy = f"COPY {name} FROM '{folder}/*.json' (FORMAT ndjson)"
+        if table is None:
+            assert self._code(copy) == "unknown_name"
+            return
+        replaces = table.has_key and table.settings["on_conflict"] == "replace"
+        expected = table.load(rows, self.now, is_strict)
+        if isinstance(expected, str):
+            assert self._code(copy) == expected
+        elif is_strict:
+            stored, rejected, known, _ = expected
+            told = [f"{rejected} rejected"] if rejected else []
+            told += [f"{known} packages were loaded before"] if known else []
+            message = f"COPY {stored}" + (f" ({', '.join(told)})" if told else "")
+            assert self.db.sql(copy).message == message
+        else:
+            assert self._look(name, folder) == expected
+        if replaces:
+            table.moments.clear()
+        self._check_rows(name, table)
+
+    def _write_packages(self, packages: list[list[Drawn]]) -> tuple[Path, dict[str, list[Row]]]:
+        folder = self.folder / f"packages {len(self.loads)}"
+        folder.mkdir()
+        written: dict[str, list[Row]] = {}
+        for number, drawn in enumerate(packages):
+            path = folder / f"{number}.json"
+            rows = written[str(path)] = [self._row(each) for each in drawn]
+            lines = (json.dumps(asdict(row), default=str) for row in rows)
+            path.write_text("".join(f"{line}\n" for line in lines))
+        return folder, written
+
+    def _look(self, name: str, folder: Path) -> tuple[int, int, int, int]:
+        """What a source does with packages that it finds."""
+        table = self.db.catalog.snapshot().get(name)
+        packages = tuple(list_packages(f"{folder}/*.json"))
+        storage = self.db._keeping.storage
+        load = Load(table, storage, packages, "ndjson", None, {}, "feed")
+        report = self.db._keeping.wait(self.db._loads._submit(load)).value
+        assert isinstance(report, LoadReport)
+        states = Counter(package.state for package in report.packages)
+        return report.rows, report.rejected, states["known"], states["set_aside"]
+
+    # -- the past
+
+    @precondition(lambda self: self.model)
+    @rule(data=st.data())
+    def remember(self, data: st.DataObject) -> None:
+        self.note_moment(data.draw(st.sampled_from(sorted(self.model))))
+
+    def note_moment(self, name: str) -> None:
+        table = self.model[name]
+        self.clock.advance(MARK_S)
+        if self._keeps_the_past(table):
+            table.moments = [*table.moments, (self.now, dict(table.rows))][-MOMENTS_MAX:]
+        self.clock.advance(MARK_S)
+
+    @precondition(lambda self: any(table.moments for table in self.model.values()))
+    @rule()
+    def travel(self) -> None:
+        for name, table in self.model.items():
+            for moment, rows in table.moments:
+                as_of = f"{name} FOR SYSTEM_TIME AS OF TIMESTAMP '{moment}'"
+                query = f"SELECT _seq, ts, k, v, name FROM {as_of} ORDER BY _seq"
+                wanted = [(seq, *row.values) for seq, row in rows.items()]
+                assert self.db.sql(query).fetchall() == wanted, moment
+
+    def _keeps_the_past(self, table: Table) -> bool:
+        """Rows that retention drops from memory, or that are replaced in it, are gone for good."""
+        return table.settings["retention"] == "forever" and not (
+            table.has_key and table.settings["on_conflict"] == "replace"
+        )
 
     # -- time
 
@@ -357,12 +508,15 @@ class Machine(RuleBasedStateMachine):
     def read_all(self) -> None:
         """Everything that can be said of every table."""
         for name, table in self.model.items():
-            found = self.db.sql(f"SELECT _seq, ts, k, v, name FROM {name} ORDER BY _seq")
-            assert found.fetchall() == [(seq, *row.values) for seq, row in table.rows.items()]
+            self._check_rows(name, table)
             assert self._aside(name) == (table.late, table.rejected)
             self._check_counters(name, table)
         cars = dict(self.db.sql("SELECT id, owner FROM cars").fetchall())
         assert cars == self.cars
+
+    def _check_rows(self, name: str, table: Table) -> None:
+        found = self.db.sql(f"SELECT _seq, ts, k, v, name FROM {name} ORDER BY _seq").fetchall()
+        assert found == [(seq, *row.values) for seq, row in table.rows.items()]
 
     def _check_counters(self, name: str, table: Table) -> None:
         wanted = f"{', '.join(COUNTERS)}, expired, newest, watermark, accepts_rows"
@@ -442,13 +596,15 @@ def _kind(reason: str) -> str:
 
 
 @pytest.fixture
-def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
+def tiny(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Small blocks and segments; retention only when the history says so."""
     monkeypatch.setattr("tidemill.hot.published.BLOCK_ROWS", 8)
     monkeypatch.setattr("tidemill.hot.published.BLOCK_ROWS_MAX", 16)
     monkeypatch.setattr("tidemill.hot.published.ROWS_PENDING_MAX", 4)
     monkeypatch.setattr("tidemill.hot.tier.EXPIRE_EVERY_S", 1e9)
     monkeypatch.setattr("tidemill.config.MEMORY_BYTES_MIN", 1)
+    with quiet():
+        yield
 
 
 def test_any_history_agrees_with_the_model(tiny: None, sim_examples: int) -> None:
@@ -509,12 +665,22 @@ class Long:
 
     def _step(self, name: str, chance: float) -> None:
         machine, draw = self._machine, self._draw
-        if chance < 0.40:
+        if chance < 0.30:
             rows, source, offset = self._rows(draw.choice([1, 3, 8, 30])), None, None
             form = draw.choice(["arrow", "dicts", "tuples", "single", "sql", "batches"])
             if draw.random() < 0.3 and form not in ("single", "sql"):
                 source, offset = draw.choice("st"), draw.randrange(30)
             machine._append(name, rows, form, source, offset)
+        elif chance < 0.35:
+            kinds = ["flush", "move", "move", "compact", "vacuum", "expire", "late"]
+            machine.work(name, draw.choice(kinds), draw.random())
+        elif chance < 0.38:
+            packages = [self._rows(draw.choice([1, 5, 20])) for _ in range(draw.randint(1, 3))]
+            machine.load(name, packages, draw.random() < 0.5, draw.random() < 0.2)
+        elif chance < 0.40:
+            if name in machine.model:
+                machine.note_moment(name)
+            machine.travel()
         elif chance < 0.45:
             machine.append_one_by_one(name, draw.randint(1, 12), self._rows(1)[0])
         elif chance < 0.48:

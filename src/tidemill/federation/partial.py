@@ -31,6 +31,7 @@ class PartialTask:
     storage: Storage
     values: Mapping[str, object] = field(default_factory=dict)
     references: Mapping[str, bytes] = field(default_factory=dict)
+    tables: Mapping[str, bytes] = field(default_factory=dict)  # others that the query names
     files: int = 0
 
 
@@ -55,7 +56,7 @@ def run_partial(task: PartialTask) -> PartialResult:
     task.storage.prepare(connection)
     text = task.sql.replace(quote(task.source), f"({task.files_sql})")
     try:
-        with _References(connection, task.references):
+        with _References(connection, task.references, task.tables):
             values = dict(task.values) or None
             return PartialResult.of(connection.sql(text, params=values).to_arrow_table())
     except duckdb.Error as error:
@@ -65,13 +66,22 @@ def run_partial(task: PartialTask) -> PartialResult:
 
 
 class _References:
-    """Reference tables in a database of their own name, for the time of a query."""
+    """Tables that a query reads beside its scan, for its time: reference tables in a database of
+    their own name, others by theirs."""
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, tables: Mapping[str, bytes]) -> None:
+    def __init__(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        tables: Mapping[str, bytes],
+        others: Mapping[str, bytes],
+    ) -> None:
         self._connection = connection
         self._tables = tables
+        self._others = others
 
     def __enter__(self) -> None:
+        for name, stream in self._others.items():
+            self._connection.register(name, from_ipc(stream))
         if not self._tables:
             return
         self._connection.execute(f"ATTACH ':memory:' AS {REFERENCE}")
@@ -81,6 +91,8 @@ class _References:
             self._connection.execute(f"CREATE TABLE {target} AS FROM tm_rows")
 
     def __exit__(self, *_: object) -> None:
+        for name in self._others:
+            self._connection.unregister(name)
         if self._tables:
             self._connection.execute(f"DETACH {REFERENCE}")
 

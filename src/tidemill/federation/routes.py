@@ -74,6 +74,8 @@ class Router:
             return LOCAL, "no streaming table is read"
         if asked == LOCAL:
             return LOCAL, "asked for"
+        if any(chosen.keys for chosen in filled.selected):
+            return LOCAL, "the past of a table with keys is put together here"
         if asked == SPARK:
             return SPARK, f"asked for; {self._manner(filled)}"
         if asked == SPARK_SQL:

@@ -50,6 +50,7 @@ class Selected:
     past: PastScan | None = None
     files_sql: str | None = None
     as_of_us: int | None = None
+    keys: tuple[str, ...] = ()  # of the past of a table with keys: the newest row of each is wanted
 
 
 @dataclass(frozen=True)
@@ -96,6 +97,13 @@ class Filled:
 
 def _both(chosen: Selected) -> str:
     """A scan's rows in files and in memory, as a table expression."""
+    if chosen.keys and chosen.scan.table is not None:
+        names = [quote(column.name) for column in chosen.scan.table.columns]
+        columns = ", ".join([*names, "_seq"] if chosen.scan.with_seq else names)
+        parts = f"{chosen.files_sql} UNION ALL SELECT * FROM {quote(chosen.scan.source)}"
+        keys = ", ".join(quote(name) for name in chosen.keys)
+        newest = f"row_number() OVER (PARTITION BY {keys} ORDER BY _seq DESC) = 1"
+        return f"(SELECT {columns} FROM ({parts}) QUALIFY {newest})"
     if not chosen.table.num_rows:
         return f"({chosen.files_sql})"
     return f"({chosen.files_sql} UNION ALL SELECT * FROM {quote(chosen.scan.source)})"
@@ -238,6 +246,9 @@ class Runner:
         assert scan.table is not None
         at_us = moment_us(scan.as_of, moment.params, moment.now_us)
         hot = self._table(scan.table)
+        keys = scan.table.primary_key
+        # A key's newest row of that time hides those it had replaced then.
+        wanted = replace(wanted, with_seq=wanted.with_seq or bool(keys), conditions=())
         found, rows = past(
             self._catalog,
             self._pins,
@@ -248,8 +259,10 @@ class Runner:
             wanted,
             at_us,
         )
-        files_sql = found.sql(self._storage, scan.table, scan.with_seq)
-        return Selected(scan, rows, wanted, None, found, files_sql, at_us)
+        files_sql = found.sql(self._storage, scan.table, wanted.with_seq)
+        if keys and files_sql is None:
+            files_sql = f"SELECT * FROM {quote(scan.source)} WHERE false"
+        return Selected(scan, rows, wanted, None, found, files_sql, at_us, keys)
 
     def _note_window(self, table: Table, wanted: Wanted) -> None:
         """Tell the mover how far back queries read."""

@@ -99,7 +99,13 @@ class Scatter:
         chosen = next(c for c in filled.selected if c.scan.source == parts.scan.name)
         sql = sql_of(parts.partial)
         values = _values(parts.partial, filled)
-        specs = self._specs(chosen, sql, values, self._references(parts.partial))
+        named = {node.name for node in parts.partial.find_all(exp.Table)}
+        others = {
+            name: to_ipc(rows)
+            for name, rows in filled.sources.items()
+            if name in named and name != chosen.scan.source
+        }
+        specs = self._specs(chosen, sql, values, self._references(parts.partial), others)
         with ThreadPoolExecutor(1, "tidemill-partial") as pool:
             remote = pool.submit(self._perform, specs, threading.get_ident())
             sources = {**filled.sources, chosen.scan.source: chosen.table}
@@ -133,7 +139,7 @@ class Scatter:
         for conjunct in scan.conjuncts:
             if conjunct.op != "in_query" and table.column(conjunct.column) is not None:
                 query = query.where(_condition(conjunct.column, conjunct.op, conjunct.values))
-        specs = self._specs(chosen, sql_of(query), _values(query, filled), {})
+        specs = self._specs(chosen, sql_of(query), _values(query, filled), {}, {})
         hot = chosen.table.select(names)
         found = [hot]
         held = 0
@@ -151,7 +157,12 @@ class Scatter:
     # -- tasks
 
     def _specs(
-        self, chosen: Selected, sql: str, values: dict[str, object], references: dict[str, bytes]
+        self,
+        chosen: Selected,
+        sql: str,
+        values: dict[str, object],
+        references: dict[str, bytes],
+        tables: dict[str, bytes],
     ) -> list[PartialTask]:
         scan = chosen.scan
         assert scan.table is not None
@@ -161,7 +172,9 @@ class Scatter:
             text = group.sql(self._storage, scan.table, scan.with_seq)
             if text is not None:
                 files = len(group.files)
-                spec = PartialTask(sql, scan.source, text, self._storage, values, references, files)
+                spec = PartialTask(
+                    sql, scan.source, text, self._storage, values, references, tables, files
+                )
                 specs.append(spec)
         return specs
 

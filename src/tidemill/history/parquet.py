@@ -2,7 +2,9 @@
 
 - zstd everywhere; whole numbers and times that seldom repeat as differences
   (DELTA_BINARY_PACKED), which is smaller and faster than anything else here;
-- a dictionary where a sample shows few distinct values;
+- a dictionary where a sample shows few distinct values, and for texts and bytes that are all the
+  same beside NULLs in some row group: DuckDB 2.0 takes such a group, when it is stored plainly and
+  has statistics, to be constant, and forgets the NULLs;
 - bloom filters for indexed columns that do not order the file. Floating point columns get none:
   0.0 equals -0.0, and their bits do not;
 - least and greatest values of every plain column, which are what row groups are skipped by. A
@@ -52,7 +54,7 @@ def layout_of(rows: pa.RecordBatch, indexed: Collection[str], group_rows: int) -
             statistics.append(name)
         if name in indexed and has_bloom(kind):
             blooms[name] = _distinct(column.slice(0, group_rows))
-        if _may_repeat(kind) and _repeats(column):
+        if (_may_repeat(kind) and _repeats(column)) or _hides_nulls(column, group_rows):
             dictionary.append(name)
         elif _is_whole(kind):
             differences.append(name)
@@ -100,6 +102,20 @@ def _repeats(column: pa.Array) -> bool:
         step = np.linspace(0, len(column) - 1, SAMPLE_ROWS).astype(np.int64)
         column = column.take(pa.array(step))
     return _distinct(column) <= len(column) * DICTIONARY_SHARE_MAX
+
+
+def _hides_nulls(column: pa.Array, group_rows: int) -> bool:
+    """Whether bytes of some row group would look constant to DuckDB, NULLs and all."""
+    kind = column.type
+    if not column.null_count or pa.types.is_primitive(kind) or pa.types.is_boolean(kind):
+        return False
+    if not (pa.types.is_string(kind) or pa.types.is_binary(kind)):
+        return True  # bytes of fixed size have no order here
+    for start in range(0, len(column), group_rows):
+        ends = pc.min_max(column.slice(start, group_rows))
+        if ends["min"].is_valid and ends["min"] == ends["max"]:
+            return True
+    return False
 
 
 def _distinct(column: pa.Array) -> int:
