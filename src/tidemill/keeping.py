@@ -53,7 +53,8 @@ class Keeping:
     ) -> None:
         self.pipeline = pipeline
         self.storage = storage
-        self.mover = Mover(tier.tables, clock, self._submit_move)
+        warm_up = pipeline.executor.start
+        self.mover = Mover(tier.tables, clock, self._submit_move, warm_up)
         self.publishing = Publishing(catalog, storage)
         self.publishing.compact = self._compact_deleted
         self._catalog = catalog

@@ -30,6 +30,8 @@ LOOK_EVERY_S = 0.25
 RATE_HALF_LIFE_S = 5.0
 RECORDS_MAX = 2_000
 RETRY_AFTER_S = 5.0
+# Spark takes seconds to start; at this share of the fill that forces a move it is asked to.
+WARM_SHARE = 0.25
 MOVED, WAITS, FAILED = "moved", "waits", "failed"
 _log = logging.getLogger("tidemill.mover")
 
@@ -90,7 +92,15 @@ class _Watch:
 
 
 class Mover:
-    def __init__(self, tables: Mapping[int, HotTable], clock: Clock, start: StartMove) -> None:
+    def __init__(
+        self,
+        tables: Mapping[int, HotTable],
+        clock: Clock,
+        start: StartMove,
+        warm_up: Callable[[], None] = lambda: None,
+    ) -> None:
+        """``warm_up`` has Spark started; it is called when a move can be foreseen."""
+        self._warm_up = warm_up
         self._tables = tables
         self._clock = clock
         self._start = start
@@ -181,9 +191,8 @@ class Mover:
 
     def _decide(self, watch: _Watch, hot: HotTable, now_us: int) -> None:
         rules = rules_of(hot)
-        view = hot.view()
-        row_bytes = _held_bytes(view) / view.rows if view.rows else 0.0
-        rate = watch.rate_rows_s * row_bytes
+        rows = hot.published.row_count
+        rate = watch.rate_rows_s * hot.nbytes / rows if rows else 0.0
         measured = Measured(
             now_us,
             hot.nbytes,
@@ -193,13 +202,16 @@ class Mover:
             hot.windows.ages_us(now_us),
         )
         choice = choose(rules, measured)
+        if measured.held_bytes >= WARM_SHARE * rules.fill_max * measured.memory_bytes:
+            self._warm_up()
         fill = measured.held_bytes / max(measured.memory_bytes, 1)
         record = Record(
             hot.table.name, now_us, rules.policy, WAITS, choice.reason, choice.keep_us, rate, fill
         )
         watch.record = record
-        if not choice.is_due or not view.rows:
+        if not choice.is_due or not rows:
             return
+        view = hot.view()
         if choice.is_forced:
             boundary = oldest(view, choice.release_bytes)
         else:
@@ -240,10 +252,6 @@ def rules_of(hot: HotTable) -> Rules:
 
 def _parts(view: View) -> tuple[Block | Piece, ...]:
     return (*view.blocks, *view.tail)
-
-
-def _held_bytes(view: View) -> int:
-    return sum(int(part.batch.nbytes) for part in _parts(view))
 
 
 def oldest(view: View, wanted_bytes: int) -> Boundary:
