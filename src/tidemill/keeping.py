@@ -13,7 +13,7 @@ import threading
 
 import pyarrow as pa
 
-from tidemill.catalog.model import FILE_DELETES, Table
+from tidemill.catalog.model import Table
 from tidemill.catalog.store import Catalog
 from tidemill.clock import Clock
 from tidemill.config import Settings
@@ -158,15 +158,12 @@ class Keeping:
     def recall(self, hot: HotTable) -> None:
         """After a start: rows that the log brought back and that loaded rows had replaced."""
         history = self._catalog.snapshot().history(hot.table.table_id)
-        deletes = [
-            file
-            for file in history.files
-            if file.kind == FILE_DELETES and file.seq_max > history.moved_seq
-        ]
+        deletes = [file for file in history.deletes if file.seq_max > history.moved_seq]
         if deletes and hot.primary is not None:
             with self._duck.lent(exact=True) as cursor:
                 seqs = deleted_seqs(self.storage, cursor, deletes)
-            hot.forget(seq for seq in seqs if seq > history.moved_seq)
+            later = [seq for seq in seqs if seq > history.moved_seq]
+            hot.forget(later, [file.path for file in deletes])
 
     # -- order
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from tidemill.catalog.model import NewFile, Package, Source, Table
+from tidemill.catalog.model import FILE_DELETES, NewFile, Package, Source, Table
 from tidemill.catalog.store import Catalog
 from tidemill.clock import Clock
 from tidemill.errors import FileFormatError, UnknownNameError, UnsupportedError
@@ -122,8 +122,9 @@ class Desk:
             reserved=[commit.reserved] if commit.reserved is not None else [],
         )
         point("load.committed")
-        if commit.replaced:
-            self.hot(commit.table_id).forget(commit.replaced)
+        deletes = [file.path for file in commit.files if file.kind == FILE_DELETES]
+        if deletes:
+            self.hot(commit.table_id).forget(commit.replaced, deletes)
 
 
 @dataclass(frozen=True)

@@ -114,13 +114,13 @@ class Table:
     def _append(
         self, rows: list[Row], now: datetime, source: str | None, offset: int | None
     ) -> dict[str, Any]:
+        if source is not None and (source, offset) in self.offsets:
+            return _result(len(rows), is_repeat=True)
         diverts = self.settings["rejected"] == "divert"
         good = [row for row in rows if not row.is_bad]
         rejects = [("bad", row.k) for row in rows if row.is_bad]
         if rejects and not diverts:
             raise _Refused("rows_rejected")
-        if source is not None and (source, offset) in self.offsets:
-            return _result(len(rows), is_repeat=True)
         kept, late, late_stored = self._sort_late(good, self.watermark(now), rejects)
         kept, replaced, ignored = self._sort_repeated(kept, rejects)
         self._believe(kept, now)

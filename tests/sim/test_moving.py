@@ -31,11 +31,6 @@ from tidemill.sql import parse
 START = datetime(2024, 1, 1)
 BATCH_ROWS = 20
 MOVE_EVERY_S = 0.05
-DIED = "a reader between the commit and the release of a move sees rows that died since the plan"
-TWICE = pytest.mark.xfail(
-    strict=True,
-    reason="a reader between the commit of a load and its forget sees the row that was replaced",
-)
 
 
 @pytest.fixture(autouse=True)
@@ -183,12 +178,8 @@ def _check_whole(db: Database, writers: int, batches: int, loads: int) -> None:
 
 
 @pytest.mark.parametrize("policy", ["ignore", "replace"])
-def test_keys_stay_unique_while_rows_move(
-    tmp_path: Path, small_blocks: int, policy: str, request: pytest.FixtureRequest
-) -> None:
+def test_keys_stay_unique_while_rows_move(tmp_path: Path, small_blocks: int, policy: str) -> None:
     """All writers send the same keys, some of which are in memory and some in history."""
-    if policy == "replace":  # a race, so not strict; the staged ones below are
-        request.applymarker(pytest.mark.xfail(strict=False, reason=DIED))
     batches, keys = 60, 100
     with open_inline(tmp_path / "w") as db, crowd_of_threads() as crowd:
         hot = _create(db, ", PRIMARY KEY (ts, id)", on_conflict=policy)
@@ -254,7 +245,9 @@ def test_a_reader_at_every_step_of_a_move(
             for route in ("local", "spark"):
                 seen.append(db.sql(query, session=_route(db, route)).fetchall()[0])
 
-        assert step in _at_point(monkeypatch, step, look) or db.sql("FLUSH t")
+        passed = _at_point(monkeypatch, step, look)
+        db.sql("FLUSH t")
+        assert step in passed
         assert seen == [(60, 60, 60)] * 2
         assert db.sql("SELECT count(*), count(DISTINCT _seq) FROM t").fetchall() == [(60, 60)]
 
@@ -273,7 +266,7 @@ def _check_replaced(db: Database, seen: list[Any]) -> None:
 @pytest.mark.parametrize("when", ["move.planned", "move.written"])
 @pytest.mark.parametrize(
     "seen_at",
-    [pytest.param("move.committed", marks=pytest.mark.xfail(strict=True, reason=DIED)), "end"],
+    ["move.committed", "end"],
 )
 def test_rows_that_die_during_a_move_stay_dead(
     tmp_path: Path, when: str, seen_at: str, monkeypatch: pytest.MonkeyPatch
@@ -300,13 +293,18 @@ def test_rows_that_die_during_a_move_stay_dead(
     assert set(seen) == {(BATCH_ROWS, BATCH_ROWS, 1)}
 
 
-@pytest.mark.parametrize("step", ["load.written", pytest.param("load.committed", marks=TWICE)])
-@pytest.mark.parametrize("place", ["memory", "files"])
+@pytest.mark.parametrize(
+    ("place", "step"),
+    [
+        ("memory", "load.written"),
+        ("files", "load.written"),
+        ("files", "load.committed"),
+        ("memory", "load.committed"),
+    ],
+)
 def test_a_reader_while_loaded_rows_replace_others(
-    tmp_path: Path, step: str, place: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, place: str, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if place == "files" and step == "load.committed":
-        pytest.skip("files of deletes are committed with the load: nothing is staged here")
     csv.write_csv(_rows(1, 0), tmp_path / "a.csv")
     seen: list[Any] = []
     with open_inline(tmp_path / "w") as db:

@@ -256,6 +256,12 @@ class History(_Plain):
         return _grouped(file for file in self.files if not file.is_of_partition)
 
     @cached_property
+    def deletes(self) -> tuple[DataFile, ...]:
+        """The files that take rows away."""
+        grouped = (file for partition in self.partitions for file in partition.files)
+        return tuple(file for file in grouped if file.kind == FILE_DELETES)
+
+    @cached_property
     def rows(self) -> int:
         """Rows in files of rows; rows that files of deletes take away are counted, too."""
         return sum(each.rows for each in self.partitions)

@@ -13,8 +13,9 @@ from datetime import UTC, datetime
 from functools import cached_property
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from tidemill.catalog.model import Table
+from tidemill.catalog.model import DataFile, History, Table
 from tidemill.catalog.store import Catalog
 from tidemill.clock import Clock, from_us, to_us
 from tidemill.errors import UnknownNameError
@@ -25,6 +26,7 @@ from tidemill.federation.past import PastScan, Pin, Pins, past, present, side_fi
 from tidemill.federation.planner import HOT, LATE, NOW, SYSTEM, Plan, Scan
 from tidemill.federation.scans import KEYS_MAX, Asked, wanted_of
 from tidemill.federation.system import SystemTables
+from tidemill.history.reading import deleted_seqs
 from tidemill.history.storage import Storage
 from tidemill.hot.side import SideTable
 from tidemill.hot.table import HotTable
@@ -114,6 +116,7 @@ class Moment:
     """All that a statement looks at, taken at its beginning."""
 
     views: dict[int, View]
+    heard: dict[int, frozenset[str]]  # files of deletes that the views obey
     sides: dict[tuple[int, str], SideTable]
     pin: Pin
     params: Params
@@ -151,6 +154,7 @@ class Runner:
     def fill(self, plan: Plan, params: Params) -> Filled:
         """Values, then views of all tables, then the snapshot, then the rows that can matter."""
         views: dict[int, View] = {}
+        heard: dict[int, frozenset[str]] = {}
         sides: dict[tuple[int, str], SideTable] = {}
         clocks: dict[str, NowBounds] = {}
         for scan in _scans(plan):
@@ -159,12 +163,13 @@ class Runner:
             hot = self._table(scan.table)
             if scan.kind == HOT and scan.table.table_id not in views:
                 clocks[scan.table.name.lower()] = _bounds(hot)
+                heard[scan.table.table_id] = hot.forgotten
                 views[scan.table.table_id] = hot.view()
             elif scan.kind != HOT:
                 side = hot.published.late if scan.kind == LATE else hot.published.rejected
                 sides[scan.table.table_id, scan.kind] = side.hold()
         # Memory first, the snapshot second: rows go from the one to the other, never back.
-        moment = Moment(views, sides, self._pins.pin(), params, self._clock.now_us())
+        moment = Moment(views, heard, sides, self._pins.pin(), params, self._clock.now_us())
         values = plan.values(params)
         for bound in plan.bounds:
             values[bound.name] = bound.value(lambda name: clocks[name.lower()])
@@ -238,8 +243,19 @@ class Runner:
         files_sql = found.sql(self._storage, table, scan.with_seq)
         if files_sql is not None and newest is not None:
             wanted = replace(wanted, newest=None)  # the newest may be in files
+        unheard = _unheard(table, history, moment.heard[table.table_id])
+        if unheard:
+            rows = self._without(view, wanted, unheard)
+            return Selected(scan, rows, wanted, None, found, files_sql)
         selection = view.select(wanted)
         return Selected(scan, selection.table, wanted, selection, found, files_sql)
+
+    def _without(self, view: View, wanted: Wanted, deletes: list[DataFile]) -> pa.Table:
+        with self._duck.lent(exact=True) as cursor:
+            gone = pa.array(deleted_seqs(self._storage, cursor, deletes), pa.int64())
+        rows = view.select(replace(wanted, with_seq=True, newest=None)).table
+        rows = rows.filter(pc.invert(pc.is_in(rows.column("_seq"), gone)))
+        return rows if wanted.with_seq else rows.drop_columns(["_seq"])
 
     def _select_past(self, scan: Scan, moment: Moment, view: View, wanted: Wanted) -> Selected:
         assert scan.as_of is not None
@@ -270,6 +286,15 @@ class Runner:
         now_us = hot.progress.now_us() if hot is not None else None
         if hot is not None and now_us is not None and wanted.low_us is not None:
             hot.windows.note(self._clock.now_us(), now_us - wanted.low_us)
+
+
+def _unheard(table: Table, history: History, heard: frozenset[str]) -> list[DataFile]:
+    """Files of deletes that name rows in memory and that the view has not heard of: a load was
+    committed just now."""
+    if not table.primary_key:
+        return []
+    later = [file for file in history.deletes if file.seq_max > history.moved_seq]
+    return [file for file in later if file.path not in heard]
 
 
 def _scans(plan: Plan) -> Iterator[Scan]:

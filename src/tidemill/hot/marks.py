@@ -28,7 +28,7 @@ class Marks:
             marks = self._marks
             if marks and at_us < marks[-1][0]:
                 at_us = marks[-1][0]  # people set clocks back
-            is_close = len(marks) > 1 and marks[-1][0] - marks[-2][0] < SPACING_US
+            is_close = len(marks) > 1 and at_us - marks[-2][0] < SPACING_US
             if marks and (marks[-1][0] == at_us or is_close):
                 marks[-1] = (at_us, seq)
             else:
@@ -49,7 +49,7 @@ class Marks:
             for mark in self._marks:
                 if mark[1] > seq:
                     break
-                if len(kept) > 1 and kept[-1][0] - kept[-2][0] < KEPT_SPACING_US:
+                if len(kept) > 1 and mark[0] - kept[-2][0] < KEPT_SPACING_US:
                     kept[-1] = mark
                 else:
                     kept.append(mark)

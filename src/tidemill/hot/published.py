@@ -64,7 +64,9 @@ class Published:
         self.rejected = SideTable(REJECTED_SCHEMA)
         self.last_seq = 0
         self.moved_seq = 0  # history holds the rows up to here
-        self._dead: set[int] = set()  # replaced rows behind moved_seq, which no move may write
+        # Replaced rows behind moved_seq, which no move may write; with the last number that was
+        # visible when they were. Only added to: a release makes another one.
+        self._dead: dict[int, int] = {}
         self._buried: set[int] = set()  # rows of history that rows in memory replaced
         self._loaded: list[tuple[int, int]] = []  # numbers that were never in memory
         self._indexes = indexes
@@ -129,7 +131,7 @@ class Published:
                 if seq <= self.moved_seq or self.is_loaded(seq):
                     self._buried.add(seq)
                 else:
-                    self._dead.add(seq)
+                    self._dead[seq] = self.last_seq
                     self._replaced.add(seq)
 
     def add_loaded(self, first_seq: int, last_seq: int) -> None:
@@ -229,6 +231,7 @@ class Published:
                     self.last_seq,
                     self.moved_seq,
                     frozenset(self._buried),
+                    self._dead,
                 )
             return self._view
 
@@ -252,7 +255,7 @@ class Published:
             self._buried -= deleted
             died = {seq for seq in self._dead if seq <= moved_seq}
             self._buried |= died - unwritten
-            self._dead -= died
+            self._dead = {seq: by for seq, by in self._dead.items() if seq > moved_seq}
             dropped = [block for block in self._blocks if block.first_seq <= moved_seq]
             cut = [block.after(moved_seq, self._indexes) for block in dropped]
             added = [block for block in cut if block is not None]

@@ -71,6 +71,7 @@ class HotTable:
         for span in sorted(loaded):
             if span[1] > moved_seq:
                 self.published.add_loaded(*span)
+        self.forgotten: frozenset[str] = frozenset()  # files of deletes that memory obeys
         self.marks = Marks()
         self.windows = Windows()
         self.find_keys: FindKeys | None = None
@@ -327,13 +328,15 @@ class HotTable:
                 self._finish(self._log, self._log.written_ticket())
             yield
 
-    def forget(self, seqs: Iterable[int]) -> None:
-        """Rows gave way to rows that were loaded: files of deletes name them, for good."""
+    def forget(self, seqs: Iterable[int], paths: Iterable[str]) -> None:
+        """Rows gave way to rows that were loaded: files of deletes name them, for good. Readers
+        need not look into those files for them any more."""
         held = [seq for seq in seqs if not self.published.is_loaded(seq)]
         with self._publish_lock:
             self.published.bury(held)
             if self.primary is not None:
                 self.primary.forget(held)
+        self.forgotten = self.forgotten | frozenset(paths)
 
     def release(self, moved_seq: int, unwritten: frozenset[int], deleted: frozenset[int]) -> None:
         """The catalog says that history holds the rows up to a sequence number: let go of them,

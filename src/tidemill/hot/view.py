@@ -9,7 +9,8 @@ predicates are applied to the selection.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -82,6 +83,7 @@ class View:
     published_seq: int
     moved_seq: int = 0
     buried: frozenset[int] = frozenset()  # rows of history that rows held here replaced
+    dead: Mapping[int, int] = field(default_factory=dict)  # replaced, up to which number visible
 
     def after(self, moved_seq: int) -> View:
         """The view without rows that a newer snapshot of the catalog finds in history."""
@@ -98,7 +100,13 @@ class View:
             interval=self.interval.changed(added, dropped),
             tail=tuple(piece for piece in rest if piece is not None),
             moved_seq=moved_seq,
+            buried=self.buried | self._died(moved_seq),
         )
+
+    def _died(self, moved_seq: int) -> set[int]:
+        """Rows that this view does not hold any more, and that a move may have written."""
+        dead = list(self.dead.items())  # it may grow meanwhile
+        return {seq for seq, by in dead if seq <= moved_seq and by <= self.published_seq}
 
     @cached_property
     def rows(self) -> int:

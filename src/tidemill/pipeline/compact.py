@@ -231,7 +231,7 @@ def _joined(run: Sequence[Group]) -> Iterator[Group]:
     hi_us = max(group.hi_us for group in run)
     overlap = any(b.lo_us < a.hi_us for a, b in pairwise(run))
     if len(run) > 1 and (overlap or len(run) >= 2 * FAN or _grows(files)):
-        yield from _packed(run[0].lo_us, hi_us, files)
+        yield from _packed(run[0].lo_us, hi_us, _worth(files))
         return
     for group in run:
         yield from _packed(group.lo_us, group.hi_us, _worth(group.files))
@@ -285,9 +285,7 @@ class CompactJob:
 
     def run(self, context: JobContext) -> Outcome:
         history = self.catalog.snapshot().history(self.table_id)
-        plan = plan_compact(
-            context.job_id, self.table, history, self.storage, self.cold_before_us
-        )
+        plan = plan_compact(context.job_id, self.table, history, self.storage, self.cold_before_us)
         if plan is None:
             return Outcome(detail="nothing to do")
         context.tell(plan.explain()[0])

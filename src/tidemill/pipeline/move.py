@@ -49,42 +49,36 @@ Seqs = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Live:
-    """Which rows of the log are still rows of the table: ranges, less some numbers in them."""
+    """Which rows of the log are still rows of the table: ranges of their numbers."""
 
     ranges: tuple[tuple[int, int], ...]
-    dead: tuple[int, ...] = ()
+
+    @property
+    def rows(self) -> int:
+        return sum(last - first + 1 for first, last in self.ranges)
 
     def mask(self, seqs: Seqs) -> npt.NDArray[np.bool_]:
         firsts = np.array([first for first, _ in self.ranges], dtype=np.int64)
         lasts = np.array([last for _, last in self.ranges], dtype=np.int64)
         at = np.searchsorted(firsts, seqs, "right") - 1
-        kept = (at >= 0) & (seqs <= lasts[np.maximum(at, 0)]) if len(firsts) else at >= 0
-        return kept & ~np.isin(seqs, np.array(self.dead, dtype=np.int64)) if self.dead else kept
+        return (at >= 0) & (seqs <= lasts[np.maximum(at, 0)]) if len(firsts) else at >= 0
 
 
 def live_of(view: View, upto_seq: int) -> Live:
     """The rows of a view up to a sequence number."""
     ranges: list[tuple[int, int]] = []
-    dead: list[int] = []
     parts: tuple[Block | Piece, ...] = (*view.blocks, *view.tail)
     for part in parts:
         if part.first_seq > upto_seq:
             break
-        if part.seqs is not None:
-            whole = np.arange(part.first_seq, part.last_seq + 1, dtype=np.int64)
-            dead += np.setdiff1d(whole, part.seqs).tolist() if len(whole) < GAP_MAX else []
-            runs = _runs(part.seqs) if len(whole) >= GAP_MAX else [(part.first_seq, part.last_seq)]
-        else:
-            runs = [(part.first_seq, part.last_seq)]
+        is_whole = part.seqs is None
+        runs = [(part.first_seq, part.last_seq)] if is_whole else _runs(part.seq_column())
         for first, last in runs:
             if ranges and ranges[-1][1] == first - 1:
                 ranges[-1] = (ranges[-1][0], min(last, upto_seq))
             elif first <= upto_seq:
                 ranges.append((first, min(last, upto_seq)))
-    return Live(tuple(ranges), tuple(seq for seq in dead if seq <= upto_seq))
-
-
-GAP_MAX = 10_000_000  # numbers reserved for a load leave larger gaps; those become ranges
+    return Live(tuple(ranges))
 
 
 def _runs(seqs: Seqs) -> list[tuple[int, int]]:
@@ -168,14 +162,13 @@ def plan_move(
         )
         for number, group in enumerate(_groups(chosen))
     ]
-    rows = sum(last - first + 1 for first, last in live.ranges) - len(live.dead)
     return Move(
         job_id,
         table,
         view.moved_seq,
         upto_seq,
         tuple(tasks),
-        rows,
+        live.rows,
         unwritten,
         view.buried,
         reason,
@@ -304,9 +297,7 @@ class MoveJob:
             return []
         label = f"{move.job_id}-deletes"
         spec = WriteSpec.of(move.table)
-        return [
-            write_deletes(self.storage, spec, *span, sorted(move.deleted), label, 0, "move")
-        ]
+        return [write_deletes(self.storage, spec, *span, sorted(move.deleted), label, 0, "move")]
 
 
 # -- in the task
@@ -428,9 +419,7 @@ def span_of_seqs(history: History, seqs: Iterable[int]) -> tuple[int, int] | Non
     """The span of time of the files that may hold some rows, for the file that deletes them."""
     wanted = list(seqs)
     found: list[DataFile] = [
-        file
-        for file in history.files
-        if any(file.seq_min <= seq <= file.seq_max for seq in wanted)
+        file for file in history.files if any(file.seq_min <= seq <= file.seq_max for seq in wanted)
     ]
     if not found:
         return None

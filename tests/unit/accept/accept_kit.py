@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import duckdb
@@ -13,6 +12,7 @@ from tidemill.accept.cast import Caster
 from tidemill.accept.defaults import Defaults
 from tidemill.accept.rows import Acceptor, Checked, read
 from tidemill.catalog.model import Table
+from tidemill.threads import PerThread
 from tidemill.types import Column, SqlType
 
 QUICK = settings(
@@ -22,17 +22,20 @@ QUICK = settings(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 
-_local = threading.local()
+
+def _connect() -> duckdb.DuckDBPyConnection:
+    """A DuckDB, set as the engine sets its own."""
+    made = duckdb.connect(":memory:")
+    for setting in ("arrow_lossless_conversion = true", "TimeZone = 'UTC'", "threads = 1"):
+        made.execute(f"SET {setting}")
+    return made
+
+
+_connections = PerThread(_connect)
 
 
 def connection() -> duckdb.DuckDBPyConnection:
-    """A DuckDB of this thread, set as the engine sets its own."""
-    held = getattr(_local, "connection", None)
-    if held is None:
-        held = _local.connection = duckdb.connect(":memory:")
-        for setting in ("arrow_lossless_conversion = true", "TimeZone = 'UTC'", "threads = 1"):
-            held.execute(f"SET {setting}")
-    return held
+    return _connections.get()
 
 
 def evaluate(sql: str) -> pa.Table:

@@ -38,9 +38,6 @@ DAY_US = 24 * HOUR_US
 KB = 1_000
 STORAGE = Storage("/nowhere")
 TABLE = make_table()
-TRICKLE = pytest.mark.xfail(
-    strict=True, reason="_joined packs overlapping groups without asking _worth"
-)
 
 
 @dataclass
@@ -213,7 +210,6 @@ def test_late_rows_inside_a_range_join_it(files: Files) -> None:
     assert (plan.tasks[0].lo_us, plan.tasks[0].hi_us) == (0, DAY_US)
 
 
-@TRICKLE
 def test_a_large_range_is_not_written_again_for_a_trickle(files: Files) -> None:
     merged = files.make(0, 40_000 * KB, hours=24)
     assert _plan([merged, files.make(5, 10 * KB)], 48) is None
@@ -309,7 +305,7 @@ class Day:
         self.rewritten += size
 
 
-@pytest.mark.parametrize("size", [pytest.param(5 * KB, marks=TRICKLE), 200 * KB])
+@pytest.mark.parametrize("size", [5 * KB, 200 * KB])
 def test_after_hours_of_moves_every_second_files_are_few(files: Files, size: int) -> None:
     """Every tenth move has late rows for the hour before; hot rows are ten minutes old."""
     hours, day = 6, Day(files)
