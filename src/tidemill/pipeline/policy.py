@@ -5,9 +5,10 @@ about to read. With arrival rate λ, memory b and desired fill θ_b:
 
 1. **periodic**: move every p; sooner at t_full, when memory reaches θ_b·b. It takes all that is
    older than the table's ``hot``.
-2. **adaptive**: as periodic, but it keeps what recent queries read: the window that covers most of
-   them, while λ·window fits in θ_b·b. It waits when what could be moved is not worth a move, and
-   moves sooner when λ says that memory will be full before the next look.
+2. **adaptive**: as periodic, but it keeps what recent queries read: of the windows that fit, for
+   which λ·window is less than θ_b·b, the one that covers most of them. It waits when what could be
+   moved is not worth a move, and moves sooner when λ says that memory will be full before the next
+   look.
 3. **manual**: only FLUSH moves, and a memory that is full.
 
 Whatever the policy, at θ_b the oldest rows go, however short ``hot`` is then cut: a full memory
@@ -28,6 +29,8 @@ WINDOW_SHARE = 0.95
 RELIEF = 0.5
 # A window wider than this share of what memory can hold is not kept at all: it never would be.
 FIT_SHARE = 0.9
+# Queries come a little later than the rows they ask for.
+MARGIN = 1.1
 
 
 @dataclass(frozen=True)
@@ -92,12 +95,13 @@ def is_worth(rules: Rules, measured: Measured, movable_bytes: int) -> str | None
 def _keep(rules: Rules, measured: Measured, fill_bytes: float) -> tuple[int, str]:
     if rules.policy != ADAPTIVE or not len(measured.window_ages_us):
         return rules.hot_us, ""
-    window_us = int(np.quantile(np.asarray(measured.window_ages_us), WINDOW_SHARE))
+    ages = np.asarray(measured.window_ages_us) * MARGIN
+    fitting = ages[measured.rate_bytes_s * ages / 1e6 <= FIT_SHARE * fill_bytes]
+    if not len(fitting):
+        return rules.hot_us, "; the windows of recent queries do not fit in memory"
+    window_us = int(np.quantile(fitting, WINDOW_SHARE))
     if window_us <= rules.hot_us:
         return rules.hot_us, ""
-    needed = measured.rate_bytes_s * window_us / 1e6
-    if needed > FIT_SHARE * fill_bytes:
-        return rules.hot_us, "; the windows of recent queries do not fit in memory"
     return window_us, f"; recent queries read the last {window_us / 1e6:.0f} s"
 
 

@@ -76,7 +76,7 @@ def test_adaptive_keeps_the_window_that_most_queries_read() -> None:
     measured = replace(QUIET, since_move_us=MINUTE_US, rate_bytes_s=0.1 * MB, window_ages_us=ages)
     choice = choose(rules, measured)
     assert choice.is_due
-    assert choice.keep_us == 30 * MINUTE_US
+    assert choice.keep_us == 33 * MINUTE_US  # a tenth more
     assert "recent queries read the last 1800 s" in choice.reason
     assert choose(replace(rules, policy=PERIODIC), measured).keep_us == HOT_US
 
@@ -94,7 +94,14 @@ def test_a_window_that_does_not_fit_is_not_kept() -> None:
     choice = choose(rules, measured)
     assert choice.keep_us == HOT_US
     assert "do not fit" in choice.reason
-    assert choose(rules, replace(measured, rate_bytes_s=0.2 * MB)).keep_us == 30 * MINUTE_US
+    assert choose(rules, replace(measured, rate_bytes_s=0.2 * MB)).keep_us == 33 * MINUTE_US
+
+
+def test_of_several_windows_those_that_fit_are_kept() -> None:
+    rules = replace(RULES, policy=ADAPTIVE)
+    ages = [20 * MINUTE_US] * 8 + [900 * MINUTE_US] * 8
+    measured = replace(QUIET, rate_bytes_s=0.2 * MB, window_ages_us=ages)
+    assert choose(rules, measured).keep_us == 22 * MINUTE_US
 
 
 def test_a_full_memory_moves_even_what_queries_read() -> None:
