@@ -102,7 +102,7 @@ def _keep(rules: Rules, measured: Measured, fill_bytes: float) -> tuple[int, str
     window_us = int(np.quantile(fitting, WINDOW_SHARE))
     if window_us <= rules.hot_us:
         return rules.hot_us, ""
-    return window_us, f"; recent queries read the last {window_us / 1e6:.0f} s"
+    return window_us, f"; recent queries read the last {window_us / MARGIN / 1e6:.0f} s"
 
 
 def _full_us(measured: Measured, fill_bytes: float) -> float | None:
