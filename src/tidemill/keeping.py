@@ -111,11 +111,6 @@ class Keeping:
             if thread is None or ident == thread:
                 handle.cancel()
 
-    def waiting_for(self, thread: int) -> str | None:
-        """The job that a thread's statement waits for."""
-        handle = self._waiting.get(thread)
-        return None if handle is None else handle.job_id
-
     def _submit_move(self, hot: HotTable, upto_seq: int | None, reason: str) -> JobHandle:
         job = MoveJob(hot, self._catalog, self.storage, upto_seq, reason)
         return self.submit(job, MOVE_PRIORITY)

@@ -28,9 +28,8 @@ from tidemill.catalog.model import FILE_ROWS, DataFile, History, Snapshot, Table
 from tidemill.catalog.store import Catalog
 from tidemill.errors import UnknownNameError
 from tidemill.history.ranges import RangeCondition
-from tidemill.history.reading import Pruned, prune, scan_sql
+from tidemill.history.reading import Pruned, prune, scan_sql, side_sql
 from tidemill.history.storage import Storage
-from tidemill.history.writing import WriteSpec
 from tidemill.hot.view import View, Wanted
 
 
@@ -213,5 +212,4 @@ def side_files_sql(
 ) -> tuple[str | None, Sequence[DataFile]]:
     """A SELECT of the rows set aside that are in files."""
     files = [file for file in history.files if file.kind == kind]
-    spec = WriteSpec.of_side(table, kind)
-    return (f"({scan_sql(storage, spec, files)})" if files else None), files
+    return (f"({side_sql(storage, table, kind, files)})" if files else None), files
