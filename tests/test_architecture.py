@@ -25,7 +25,9 @@ LEVELS: tuple[frozenset[str], ...] = (
     frozenset({"sql"}),
     frozenset({"catalog"}),
     frozenset({"hot", "accept", "history", "queues"}),
-    frozenset({"federation", "pipeline", "views", "changes"}),
+    frozenset({"digests"}),
+    frozenset({"federation", "pipeline", "changes"}),
+    frozenset({"views"}),
     frozenset({ENGINE}),
     frozenset({"server", "cli", "console"}),
 )

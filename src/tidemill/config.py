@@ -1,7 +1,8 @@
 """Settings: what a table and a database may be told, with their defaults and their bounds.
 
-Two registries, ``TABLE_SETTINGS`` and ``DATABASE_SETTINGS``, are the only place where a setting
-is named; the parser of ``WITH (…)``, ``tidemill.settings`` and the documentation's test read them.
+The registries ``TABLE_SETTINGS``, ``VIEW_SETTINGS`` and ``DATABASE_SETTINGS`` are the only place
+where a setting is named; the parser of ``WITH (…)``, ``tidemill.settings`` and the documentation's
+test read them.
 Values are stored as text, as the user wrote them, and read through the setting's parser.
 """
 
@@ -199,6 +200,14 @@ TABLE_SETTINGS: dict[str, Setting] = {
             _choice("none", "delta"),
             "a table format in which history is kept current for others to read",
         ),
+    )
+}
+
+VIEW_SETTINGS: dict[str, Setting] = {
+    setting.name: setting
+    for setting in (
+        Setting("refresh", "read", _choice("read"), "when the answer is made: when it is read"),
+        Setting("memory", "1 GB", _memory, "bound of the view's state in memory"),
     )
 }
 

@@ -34,6 +34,7 @@ from tidemill.result import Result, done
 from tidemill.sql import statements as st
 from tidemill.sql.params import Params
 from tidemill.types import Column, SqlType, quote
+from tidemill.views.registry import Views
 
 RunQuery = Callable[[st.Query, Params], Result]
 
@@ -47,8 +48,10 @@ class Definitions:
         query: RunQuery,
         keeping: Keeping,
         loads: Loads,
+        views: Views,
     ) -> None:
         self._catalog = catalog
+        self._views = views
         self._keeping = keeping
         self._loads = loads
         self._tier = tier
@@ -69,6 +72,10 @@ class Definitions:
                     return self._create_index(statement)
                 case st.DropIndex():
                     return self._drop_index(statement)
+                case st.CreateView():
+                    return self._create_view(statement)
+                case st.DropView():
+                    return self._drop_view(statement)
                 case st.AlterTableSet():
                     return self._alter(statement)
                 case st.CreateSource():
@@ -139,6 +146,9 @@ class Definitions:
 
     def _create(self, new: NewTable, or_replace: bool, prepare: Callable[[Table], None]) -> None:
         old = self._catalog.snapshot().find(new.name)
+        if old is not None:
+            self._check_table(old)
+            self._views.check_unused(old, "replaced")
         made: Table | None = None
         try:
             with self._catalog.transaction() as change:
@@ -186,6 +196,8 @@ class Definitions:
         if table is None and statement.if_exists:
             return done("DROP TABLE")
         table = self._catalog.snapshot().get(statement.name, statement.position)
+        self._check_table(table, statement)
+        self._views.check_unused(table, "dropped")
         with self._catalog.transaction() as change:
             self._drop_sources_of(change, table)
             change.drop_table(table.table_id)
@@ -201,6 +213,58 @@ class Definitions:
         else:
             self._references.drop(table.table_id)
 
+    def _check_table(self, table: Table, statement: st.Statement | None = None) -> None:
+        """Views and digests are no tables to DROP TABLE, CREATE INDEX and the like."""
+        if table.is_view or table.is_digest:
+            raise UnsupportedError(
+                f'"{table.name}" is a materialized view',
+                hint=f'write DROP MATERIALIZED VIEW "{table.name}", or choose another name',
+                position=statement.position if statement else None,
+            )
+
+    # -- views
+
+    def _create_view(self, statement: st.CreateView) -> Result:
+        tag = "CREATE MATERIALIZED VIEW"
+        old = self._catalog.snapshot().find(statement.name)
+        if old is not None and not old.is_view:
+            raise DuplicateNameError(
+                f'"{old.name}" is a table, not a view',
+                hint="choose another name",
+                position=statement.position,
+            )
+        if self._exists(statement.name, statement.if_not_exists, statement.or_replace, statement):
+            return done(tag)
+        self._views.create(statement, old)
+        return done(tag)
+
+    def _drop_view(self, statement: st.DropView) -> Result:
+        tag = "DROP MATERIALIZED VIEW"
+        view = self._catalog.snapshot().find(statement.name)
+        if view is None and statement.if_exists:
+            return done(tag)
+        view = self._catalog.snapshot().get(statement.name, statement.position)
+        if not view.is_view:
+            raise UnsupportedError(
+                f'"{view.name}" is not a view',
+                hint=f'write DROP TABLE "{view.name}"',
+                position=statement.position,
+            )
+        if statement.cascade:
+            for user in self._views.dependents(view):
+                if self._catalog.snapshot().table(user.table_id) is not None:
+                    self._drop_view(
+                        st.DropView(
+                            user.name,
+                            cascade=True,
+                            text=statement.text,
+                            position=statement.position,
+                        )
+                    )
+        self._views.check_unused(view, "dropped")
+        self._views.drop(view)
+        return done(tag)
+
     # -- indices and settings
 
     def _create_index(self, statement: st.CreateIndex) -> Result:
@@ -214,6 +278,7 @@ class Definitions:
                 position=statement.position,
             )
         table = snapshot.get(statement.table, statement.position)
+        self._check_table(table, statement)
         if not table.is_streaming:
             return self._create_reference_index(statement, table)
         if statement.unique:
@@ -277,10 +342,13 @@ class Definitions:
 
     def _alter(self, statement: st.AlterTableSet) -> Result:
         table = self._catalog.snapshot().get(statement.table, statement.position)
+        self._check_table(table, statement)
         if not table.is_streaming:
             raise UnsupportedError(
                 f'reference table "{table.name}" has no settings', position=statement.position
             )
+        if statement.settings.get("on_conflict", "").lower() == "replace":
+            self._views.check_unused(table, "given on_conflict = 'replace'")
         for name in statement.settings:
             if not TABLE_SETTINGS[name].alterable:
                 raise SettingError(

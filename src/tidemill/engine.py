@@ -18,6 +18,7 @@ from typing import Any
 
 from sqlglot import exp
 
+from tidemill.catalog.model import Table
 from tidemill.catalog.owner import Owner
 from tidemill.catalog.store import Catalog
 from tidemill.catalog.urls import sqlite_url
@@ -54,6 +55,7 @@ from tidemill.sql.locate import locate
 from tidemill.sql.params import Params
 from tidemill.sql.parser import parse
 from tidemill.sql.spark import SPARK_SETTINGS
+from tidemill.views.registry import House, Views
 from tidemill.writing import Writer
 
 TEXT_CACHED_BYTES_MAX = 10_000
@@ -123,7 +125,7 @@ class Database:
         self._closing.append(tier.close)
         snapshot = self.catalog.snapshot()
         tables = snapshot.tables.values()
-        references.clean(table for table in tables if not table.is_streaming)
+        references.clean(table for table in tables if table.is_reference)
         pins = Pins(self.catalog.snapshot)
 
         def boundary_of(table_id: int) -> Boundary:
@@ -154,14 +156,30 @@ class Database:
             sources_state=self._loads.status,
             live_rows=LiveRows(duck, storage),
             clock=self._clock,
+            views=lambda: self._views.status(),
         )
         self._hot = tier.tables
         self._duck = duck
         self._runner = Runner(duck, tier.tables, system, self._clock, self.catalog, pins, storage)
-        self._definitions = Definitions(
-            self.catalog, tier, references, self.query, keeping, self._loads
+        house = House(
+            self.catalog,
+            tier,
+            duck,
+            references,
+            self._runner,
+            storage,
+            pipeline,
+            self._clock,
+            keeping.export,
         )
-        self._writer = Writer(self.catalog, tier.tables, references, self._runner, self.query)
+        self._views = Views(house)
+        self._runner.read_view = self._views.read
+        self._definitions = Definitions(
+            self.catalog, tier, references, self.query, keeping, self._loads, self._views
+        )
+        self._writer = Writer(
+            self.catalog, tier.tables, references, self._runner, self.query, self._views.changing
+        )
         self.session = Session()
         self._keeping = keeping
         self._scatter = Scatter(executor, duck, storage)
@@ -173,6 +191,9 @@ class Database:
         self._plan_for = lru_cache(maxsize=512)(self._make_plan)
         for hot in tier.tables.values():
             keeping.recall(hot)
+        self._views.open()
+        self._closing.append(self._views.close)
+        keeping.on_look = self._views.look
         keeping.start()
         self._closing.append(keeping.close)
         self._loads.start()
@@ -282,6 +303,12 @@ class Database:
                 return self._keep(statement)
             case st.ShowJobs():
                 return self._query_text("SELECT * FROM tidemill.jobs ORDER BY planned_at DESC")
+            case st.ShowViews():
+                return self._query_text("SELECT * FROM tidemill.views ORDER BY view_name")
+            case st.RefreshView():
+                return self._refresh(statement)
+            case st.ExplainView():
+                return self._explain_view(statement)
             case st.ShowSources():
                 return self._query_text("SELECT * FROM tidemill.sources ORDER BY source_name")
             case st.ShowPartitions():
@@ -302,6 +329,9 @@ class Database:
     ) -> Result:
         """Plan (or find the plan again) and run a query."""
         plan = self._plan(query, params)
+        if plan.whole_view is not None:
+            table, types = self._views.shown(plan.whole_view)
+            return Result(table, types, f"SELECT {table.num_rows}")
         route = (session or self.session)["route"]
         table, types = self._router.run(plan, params, route)
         return Result(table, types, f"SELECT {table.num_rows}")
@@ -338,6 +368,21 @@ class Database:
         streaming = [table for table in snapshot.tables.values() if table.is_streaming]
         return done(f"FLUSH {self._keeping.flush(tables or streaming)}")
 
+    def _refresh(self, statement: st.RefreshView) -> Result:
+        view = self._get_view(statement.name, statement)
+        answer = self._views.refresh(view)
+        return done(f"REFRESH MATERIALIZED VIEW {answer.table.num_rows}")
+
+    def _explain_view(self, statement: st.ExplainView) -> Result:
+        view = self._get_view(statement.name, statement)
+        return lines_result(self._views.explain(view), "EXPLAIN")
+
+    def _get_view(self, name: str, statement: st.Statement) -> Table:
+        view = self.catalog.snapshot().get(name, statement.position)
+        if not view.is_view:
+            raise UnsupportedError(f'"{view.name}" is not a view', position=statement.position)
+        return view
+
     def _show_indexes(self, statement: st.ShowIndexes) -> Result:
         if statement.table is not None:
             table = self.catalog.snapshot().get(statement.table, statement.position)
@@ -369,6 +414,8 @@ class Database:
 
     def _explain(self, statement: st.Explain, params: Params, session: Session) -> Result:
         inner = statement.statement
+        if isinstance(inner, st.CreateView):
+            return lines_result(self._views.check(inner).parts.explain(), "EXPLAIN")
         if not isinstance(inner, st.Query):
             raise UnsupportedError(
                 "only queries can be explained",

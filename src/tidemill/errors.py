@@ -101,6 +101,12 @@ class DefinitionError(TidemillError):
     code = "invalid_definition"
 
 
+class DependencyError(TidemillError):
+    """Something else needs what is to be taken away."""
+
+    code = "in_use"
+
+
 class QueryError(TidemillError):
     """A query that parsed and failed to bind or to run."""
 

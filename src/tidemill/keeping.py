@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable, Mapping, Sequence
 
 import pyarrow as pa
 
@@ -20,6 +21,7 @@ from tidemill.config import Settings
 from tidemill.errors import TidemillError
 from tidemill.federation.duck import Duck
 from tidemill.federation.past import Pins
+from tidemill.federation.references import place_of
 from tidemill.history.reading import deleted_seqs, find_keys, prune
 from tidemill.history.storage import Storage
 from tidemill.hot import keys
@@ -27,6 +29,7 @@ from tidemill.hot.primary import Key
 from tidemill.hot.table import HotTable
 from tidemill.hot.tier import HotTier
 from tidemill.pipeline.compact import CompactJob, ExpireJob, expired_files, plan_compact
+from tidemill.pipeline.digesting import ReferenceFile, export_references
 from tidemill.pipeline.jobs import Job, JobHandle, Outcome, Pipeline
 from tidemill.pipeline.move import MoveJob
 from tidemill.pipeline.mover import Mover
@@ -63,6 +66,7 @@ class Keeping:
         self._duck = duck
         self._clock = clock
         self._settings = settings
+        self.on_look: Callable[[], None] | None = None  # what else is due from time to time
         self._waiting: dict[int, JobHandle] = {}
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="tidemill-history", daemon=True)
@@ -83,6 +87,14 @@ class Keeping:
         if self._thread.is_alive():
             self._thread.join()
         self.pipeline.close()
+
+    def export(self, table_ids: Sequence[int], job_id: str) -> Mapping[int, ReferenceFile]:
+        """Reference tables as files, for tasks that make digests of rows joined with them."""
+        snapshot = self._catalog.snapshot()
+        found = [table for each in table_ids if (table := snapshot.table(each)) is not None]
+        tables = {place_of(table.table_id): table for table in found}
+        with self._duck.lent(exact=True) as cursor:
+            return export_references(self.storage, cursor, tables, job_id)
 
     # -- moves
 
@@ -112,7 +124,7 @@ class Keeping:
                 handle.cancel()
 
     def _submit_move(self, hot: HotTable, upto_seq: int | None, reason: str) -> JobHandle:
-        job = MoveJob(hot, self._catalog, self.storage, upto_seq, reason)
+        job = MoveJob(hot, self._catalog, self.storage, upto_seq, reason, self.export)
         return self.submit(job, MOVE_PRIORITY)
 
     def submit(self, job: Job, priority: int) -> JobHandle:
@@ -190,6 +202,8 @@ class Keeping:
                 if is_new and expired_files(history, *bounds):
                     self.submit(ExpireJob(table, self._catalog, *bounds), MOVE_PRIORITY)
             self.compact(table, hot)
+        if self.on_look is not None:
+            self.on_look()
         self.publishing.follow()
 
     def compact(self, table: Table, hot: HotTable) -> JobHandle | None:

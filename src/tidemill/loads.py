@@ -25,9 +25,11 @@ from tidemill.hot.crash import point
 from tidemill.hot.table import HotTable
 from tidemill.hot.tier import HotTier
 from tidemill.keeping import Keeping
+from tidemill.pipeline.digesting import commit_loaded
 from tidemill.pipeline.jobs import JobHandle, Outcome
 from tidemill.pipeline.load import (
     COPY,
+    DigestDesk,
     KeyConflicts,
     Load,
     LoadCommit,
@@ -115,12 +117,14 @@ class Desk:
 
     def commit(self, commit: LoadCommit) -> None:
         point("load.written")
-        self._catalog.commit_files(
-            commit.table_id,
-            add=commit.files,
-            packages=commit.packages,
-            reserved=[commit.reserved] if commit.reserved is not None else [],
-        )
+        with self._catalog.transaction() as change:
+            change.commit_files(
+                commit.table_id,
+                add=commit.files,
+                packages=commit.packages,
+                reserved=[commit.reserved] if commit.reserved is not None else [],
+            )
+            commit_loaded(change, commit.digested)
         point("load.committed")
         deletes = [file.path for file in commit.files if file.kind == FILE_DELETES]
         if deletes:
@@ -200,7 +204,9 @@ class Loads:
 
     def _submit(self, load: Load) -> JobHandle:
         desk: LoadDesk = self._desk
-        job = _LoadJob(load, desk, self._clock, hot=self._desk.hot(load.table.table_id))
+        digests = DigestDesk(self._catalog, self._keeping.export)
+        hot = self._desk.hot(load.table.table_id)
+        job = _LoadJob(load, desk, self._clock, digests, hot=hot)
         return self._keeping.submit(job, LOAD_PRIORITY)
 
 

@@ -7,6 +7,7 @@ accepted by the same rules and inserted by DuckDB. Either way a statement is all
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -45,6 +46,7 @@ OFFSET_MAX = 2**63 - 1
 SOURCE_CHARS_MAX = 1_000
 
 RunQuery = Callable[[st.Query, Params], Result]
+Changing = Callable[[int], AbstractContextManager[None]]
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,10 @@ class Writer:
         references: References,
         runner: Runner,
         query: RunQuery,
+        changing: Changing = lambda _: nullcontext(),
     ) -> None:
+        """``changing`` is entered around a change of a reference table, by its id."""
+        self._changing = changing
         self._catalog = catalog
         self._hot = hot
         self._references = references
@@ -138,6 +143,11 @@ class Writer:
             return known
         self._refuse_system(name)
         table = self._catalog.snapshot().get(name)
+        if table.is_view or table.is_digest:
+            raise UnsupportedError(
+                f'view "{table.name}" can be read but not written',
+                hint="append to the streams that it reads",
+            )
         defaults = Defaults(self._evaluate)
         desk = Desk(
             table,
@@ -263,7 +273,8 @@ class Writer:
         target = f"reference.{physical_name(table.table_id)}"
         names = ", ".join(quote(name) for name in rows.column_names)
         sql = f"INSERT INTO {target} ({names}) SELECT * FROM tm_rows {tail}"
-        answer, types = self._references.write(sql, {}, {"tm_rows": rows})
+        with self._changing(table.table_id):
+            answer, types = self._references.write(sql, {}, {"tm_rows": rows})
         if "returning" in tail.lower():
             return Result(answer, types, f"INSERT {answer.num_rows}")
         return done(f"INSERT {changed_rows(answer, rows.num_rows)}")
@@ -288,6 +299,10 @@ class Writer:
         self._refuse_system(statement.table)
         snapshot = self._catalog.snapshot()
         table = snapshot.get(statement.table, statement.position)
+        if table.is_view or table.is_digest:
+            raise UnsupportedError(
+                f'view "{table.name}" can be read but not written', position=statement.position
+            )
         if table.is_streaming:
             raise UnsupportedError(
                 f'{statement.kind.upper()} of streaming table "{table.name}" is not supported yet',
@@ -297,7 +312,8 @@ class Writer:
             )
         plan = make_plan(statement.body, snapshot, params)
         filled = self._runner.fill(plan, params)
-        answer, types = self._references.write(filled.sql, filled.values, filled.sources)
+        with self._changing(table.table_id):
+            answer, types = self._references.write(filled.sql, filled.values, filled.sources)
         tag = statement.kind.upper()
         if statement.body.args.get("returning"):
             return Result(answer, types, f"{tag} {answer.num_rows}")

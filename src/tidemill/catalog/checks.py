@@ -6,16 +6,21 @@ for definitions that come from Python. All checks of an operation run before its
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tidemill.catalog.model import (
+    DIGEST,
+    FILE_DIGEST,
     FILE_KINDS,
     LOADED,
     ORIGINS,
     REFERENCE,
     SET_ASIDE,
     STREAMING,
+    TABLE_KINDS,
+    VIEW,
     History,
     Index,
     NewFile,
@@ -41,6 +46,10 @@ PATH_CHARS_MAX = 600
 """Paths are unique by an index; PostgreSQL's holds no more than some 2,700 bytes."""
 
 INDEX_METHODS = ("ordered", "hash")
+DIGEST_MARK = "$digest"
+"""Stands between a view's name and a number in the names of its digests, and in no other name."""
+
+_DIGEST_NAME = re.compile(rf".+{re.escape(DIGEST_MARK)}[0-9]+", re.DOTALL)
 _SHOWN_CHARS = 80
 
 
@@ -55,9 +64,10 @@ def shorten(name: str) -> str:
 
 def checked_table(new: NewTable) -> NewTable:
     """The definition with its names spelled as the columns are; an error if it cannot be."""
-    check_name("table", new.name)
-    if new.kind not in (STREAMING, REFERENCE):
+    if new.kind not in TABLE_KINDS:
         raise DefinitionError(f'table {shorten(new.name)} cannot be of kind "{new.kind}"')
+    check_table_name(new.kind, new.name)
+    check_definition(new.kind, new.name, new.definition)
     columns = _columns(new)
     primary_key = named("primary key", new.primary_key, columns, new.name)
     for text in (*new.constraints, *(column.default or "" for column in new.columns)):
@@ -67,6 +77,40 @@ def checked_table(new: NewTable) -> NewTable:
         check_text("setting", value)
     checked = replace(new, primary_key=primary_key, settings=settings)
     return _checked_time(checked, columns) if new.kind == STREAMING else checked
+
+
+def check_table_name(kind: str, name: str) -> None:
+    """A digest is named as its view is, with a number; others are not named so."""
+    check_name("table", name)
+    if kind == DIGEST:
+        assert _DIGEST_NAME.fullmatch(name), name
+    elif DIGEST_MARK in name.lower():
+        raise DefinitionError(
+            f'table {shorten(name)} cannot have "{DIGEST_MARK}" in its name',
+            hint="such names belong to the digests of views",
+        )
+
+
+def check_definition(kind: str, name: str, definition: str | None) -> None:
+    """Views and digests are nothing without one; a stream may have one, a reference table none."""
+    if definition is None and kind in (VIEW, DIGEST):
+        raise DefinitionError(f"{kind} {shorten(name)} has no definition")
+    if definition is not None and kind == REFERENCE:
+        raise DefinitionError(f"reference table {shorten(name)} cannot have a definition")
+    check_text("definition", definition or "")
+
+
+def check_digested(snapshot: Snapshot, new: NewTable) -> None:
+    """A digest, and nothing else, has a stream whose rows it sums up."""
+    assert (new.source_id is not None) == (new.kind == DIGEST), new
+    if new.source_id is None:
+        return
+    source = live_table(snapshot, new.source_id)
+    if not source.is_streaming:
+        raise DefinitionError(
+            f"digest {shorten(new.name)} cannot be made of table {shorten(source.name)}",
+            hint=f"it is of kind {source.kind} and must be of kind {STREAMING}",
+        )
 
 
 def _columns(new: NewTable) -> dict[str, Column]:
@@ -105,9 +149,10 @@ def _checked_time(new: NewTable, columns: Mapping[str, Column]) -> NewTable:
 
 
 def check_free(snapshot: Snapshot, name: str) -> None:
-    if snapshot.find(name) is not None:
+    existing = snapshot.find(name)
+    if existing is not None:
         raise DuplicateNameError(
-            f"table {shorten(name)} already exists",
+            f"{'view' if existing.is_view else 'table'} {shorten(name)} already exists",
             hint="names are compared without case; CREATE OR REPLACE and IF NOT EXISTS may help",
         )
 
@@ -158,10 +203,11 @@ def check_reserved(history: History, reserved: Sequence[tuple[int, int]]) -> Non
                 )
 
 
-def check_files(files: Sequence[NewFile]) -> None:
+def check_files(table: Table, files: Sequence[NewFile]) -> None:
     for file in files:
         check_name("file", file.path, PATH_CHARS_MAX)
         assert file.kind in FILE_KINDS, file
+        assert (file.kind == FILE_DIGEST) == table.is_digest, file
         assert file.origin in ORIGINS, file
         assert file.lo_us < file.hi_us, file
 

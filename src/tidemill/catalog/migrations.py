@@ -136,7 +136,20 @@ def history(connection: sa.Connection, now_us: int) -> None:
     )
 
 
-MIGRATIONS: tuple[Migration, ...] = (base, owners_and_meta, history)
+def views(connection: sa.Connection, now_us: int) -> None:
+    """Version 4: definitions of views and digests, and what tables were before a change."""
+    _execute(
+        connection,
+        "ALTER TABLE tidemill_tables ADD COLUMN definition TEXT",
+        "ALTER TABLE tidemill_tables ADD COLUMN source_id BIGINT",
+        """CREATE TABLE tidemill_former_tables (
+            table_id BIGINT NOT NULL REFERENCES tidemill_tables, name TEXT NOT NULL,
+            definition TEXT, created_snapshot BIGINT NOT NULL, dropped_snapshot BIGINT NOT NULL,
+            PRIMARY KEY (table_id, created_snapshot))""",
+    )
+
+
+MIGRATIONS: tuple[Migration, ...] = (base, owners_and_meta, history, views)
 VERSION = len(MIGRATIONS)
 
 

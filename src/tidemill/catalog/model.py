@@ -1,5 +1,7 @@
 """What the catalog knows, as frozen data: tables, indices, files, sources, one snapshot of all.
 
+Views and the digests that keep them fresh are tables of kinds of their own.
+
 Everything here may be pickled: Spark's tasks get tables and files by value. What an object
 computes once and keeps is left out of the pickle.
 """
@@ -21,13 +23,17 @@ from tidemill.types import Column
 
 STREAMING = "streaming"
 REFERENCE = "reference"
+VIEW = "view"
+DIGEST = "digest"
+TABLE_KINDS = (STREAMING, REFERENCE, VIEW, DIGEST)
 
 FILE_ROWS = "rows"
 FILE_DELETES = "deletes"
 FILE_LATE = "late"
 FILE_REJECTED = "rejected"
-FILE_KINDS = (FILE_ROWS, FILE_DELETES, FILE_LATE, FILE_REJECTED)
-ORIGINS = ("move", "load", "compact")
+FILE_DIGEST = "digest"
+FILE_KINDS = (FILE_ROWS, FILE_DELETES, FILE_LATE, FILE_REJECTED, FILE_DIGEST)
+ORIGINS = ("move", "load", "compact", "backfill", "seal")
 
 LOADED = "loaded"
 SET_ASIDE = "set_aside"
@@ -57,7 +63,10 @@ class Index:
 
 @dataclass(frozen=True)
 class NewTable:
-    """A table to be made; what ``Table`` adds to it, the catalog gives."""
+    """A table to be made; what ``Table`` adds to it, the catalog gives.
+
+    ``definition`` and ``source_id`` are as in ``Table``.
+    """
 
     name: str
     kind: str
@@ -67,6 +76,8 @@ class NewTable:
     watermark_delay_us: int | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
     constraints: tuple[str, ...] = ()
+    definition: str | None = None
+    source_id: int | None = None
 
 
 @dataclass(frozen=True)
@@ -74,6 +85,9 @@ class Table(_Plain):
     """A table as one snapshot sees it. ``table_id`` is never used twice.
 
     ``constraints`` holds what a reference table has besides its primary key, as SQL text.
+    ``definition`` is JSON text whose meaning depends on the kind: a view's and a digest's always,
+    a streaming table's if it keeps the answers of a continuous query. ``source_id`` is the stream
+    whose rows a digest sums up; other kinds have none.
     """
 
     table_id: int
@@ -87,10 +101,24 @@ class Table(_Plain):
     indexes: tuple[Index, ...]
     created_at_us: int
     constraints: tuple[str, ...] = ()
+    definition: str | None = None
+    source_id: int | None = None
 
     @property
     def is_streaming(self) -> bool:
         return self.kind == STREAMING
+
+    @property
+    def is_reference(self) -> bool:
+        return self.kind == REFERENCE
+
+    @property
+    def is_view(self) -> bool:
+        return self.kind == VIEW
+
+    @property
+    def is_digest(self) -> bool:
+        return self.kind == DIGEST
 
     @cached_property
     def settings(self) -> Settings:
@@ -144,6 +172,11 @@ class NewFile:
     origin: str
     ranges: Mapping[str, tuple[Bound, ...]] = FrozenMap()
 
+    @property
+    def is_rows(self) -> bool:
+        """Whether it holds what the table is made of: a stream's rows, or a digest's partials."""
+        return self.kind in (FILE_ROWS, FILE_DIGEST)
+
 
 @dataclass(frozen=True, slots=True)
 class DataFile(NewFile):
@@ -168,7 +201,7 @@ class DataFile(NewFile):
     @property
     def is_of_partition(self) -> bool:
         """Whether a partition's rows need it; late and rejected rows are kept beside."""
-        return self.kind in (FILE_ROWS, FILE_DELETES)
+        return self.kind in (FILE_ROWS, FILE_DELETES, FILE_DIGEST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,11 +233,11 @@ class Partition:
 
     @property
     def rows(self) -> int:
-        return sum(each.rows for each in self.files if each.kind == FILE_ROWS)
+        return sum(each.rows for each in self.files if each.is_rows)
 
     @property
     def bytes(self) -> int:
-        return sum(each.bytes for each in self.files if each.kind == FILE_ROWS)
+        return sum(each.bytes for each in self.files if each.is_rows)
 
 
 class _Files:
@@ -247,7 +280,7 @@ class History(_Plain):
 
     @cached_property
     def partitions(self) -> tuple[Partition, ...]:
-        """The files of rows and deletes, by begin and end of their time range."""
+        """The files of rows, deletes and partials, by begin and end of their time range."""
         return _grouped(file for file in self.files if file.is_of_partition)
 
     @cached_property
@@ -263,7 +296,7 @@ class History(_Plain):
 
     @cached_property
     def rows(self) -> int:
-        """Rows in files of rows; rows that files of deletes take away are counted, too."""
+        """Rows or partials in files; rows that files of deletes take away are counted, too."""
         return sum(each.rows for each in self.partitions)
 
     @cached_property
@@ -317,6 +350,7 @@ class Package:
 class Snapshot(_Plain):
     """All tables at one commit. Names are compared without case, as SQL does.
 
+    ``tables`` holds all kinds; what users are told of is in ``listed``.
     ``definition_id`` is the snapshot that last changed a definition: while it stays, plans do.
     """
 
@@ -340,7 +374,7 @@ class Snapshot(_Plain):
     def get(self, name: str, position: Position | None = None) -> Table:
         table = self.find(name)
         if table is None:
-            known = [known.name for known in self.tables.values()]
+            known = [known.name for known in self.listed]
             raise UnknownNameError(
                 f'table "{name}" does not exist',
                 hint=did_you_mean(name, known) or "SHOW TABLES lists the tables",
@@ -351,6 +385,27 @@ class Snapshot(_Plain):
     def table(self, table_id: int) -> Table | None:
         """The table of that id, if it lives in this snapshot."""
         return self._by_id.get(table_id)
+
+    @cached_property
+    def listed(self) -> tuple[Table, ...]:
+        """All tables but the digests, which belong to their views."""
+        return tuple(table for table in self.tables.values() if not table.is_digest)
+
+    @cached_property
+    def views(self) -> tuple[Table, ...]:
+        return tuple(table for table in self.tables.values() if table.is_view)
+
+    def digests_of(self, table_id: int) -> tuple[Table, ...]:
+        """The digests that sum up the rows of that stream."""
+        return self._digests.get(table_id, ())
+
+    @cached_property
+    def _digests(self) -> dict[int, tuple[Table, ...]]:
+        by_source: dict[int, tuple[Table, ...]] = {}
+        for table in self.tables.values():
+            if table.is_digest and table.source_id is not None:
+                by_source[table.source_id] = (*by_source.get(table.source_id, ()), table)
+        return by_source
 
     @cached_property
     def _by_id(self) -> dict[int, Table]:

@@ -71,7 +71,6 @@ def read_snapshot(
     constraints = _by_table(connection, schema.constraints, schema.constraints.c.ordinal, at)
     settings = _by_table(connection, schema.settings, schema.settings.c.name, at)
     indexes = _indexes(connection, at)
-    query = sa.select(schema.tables).where(live_at(schema.tables, at))
     tables = [
         _table(
             row,
@@ -80,7 +79,7 @@ def read_snapshot(
             indexes[row.table_id],
             tuple(constraint.definition for constraint in constraints[row.table_id]),
         )
-        for row in connection.execute(query.order_by(schema.tables.c.table_id))
+        for row in connection.execute(_tables_at(at))
     ]
     definitions = schema.definitions.c.snapshot_id
     defined = connection.scalar(sa.select(sa.func.max(definitions)).where(definitions <= at))
@@ -181,6 +180,21 @@ def _sources(connection: sa.Connection, at: int) -> list[Source]:
     ]
 
 
+def _tables_at(at: int) -> sa.Select[Any]:
+    """The tables that live, by id, as they were then: one statement, so that no change of a name
+    or a definition falls between two."""
+    tables, formers = schema.tables, schema.former_tables
+    then = sa.and_(formers.c.table_id == tables.c.table_id, live_at(formers, at))
+    was_other = formers.c.table_id.is_not(None)
+    changing = [
+        sa.case((was_other, formers.c[name]), else_=tables.c[name]).label(name)
+        for name in ("name", "definition")
+    ]
+    lasting = [each for each in tables.c if each.name not in ("name", "definition")]
+    query = sa.select(*lasting, *changing).select_from(tables.outerjoin(formers, then))
+    return query.where(live_at(tables, at)).order_by(tables.c.table_id)
+
+
 def _by_table(
     connection: sa.Connection, table: sa.Table, order: sa.ColumnElement[Any], at: int
 ) -> Rows:
@@ -237,4 +251,6 @@ def _table(
         indexes=tuple(indexes),
         created_at_us=row.created_at_us,
         constraints=constraints,
+        definition=row.definition,
+        source_id=row.source_id,
     )

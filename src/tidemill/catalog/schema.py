@@ -59,8 +59,21 @@ tables = sa.Table(
     sa.Column("time_column", sa.Text),
     sa.Column("watermark_delay_us", sa.BigInteger),
     sa.Column("created_at_us", sa.BigInteger, nullable=False),
+    sa.Column("definition", sa.Text),
+    sa.Column("source_id", sa.BigInteger),
     *_lifetime(),
 )
+
+former_tables = sa.Table(
+    "tidemill_former_tables",
+    metadata,
+    sa.Column("table_id", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("definition", sa.Text),
+    sa.Column("created_snapshot", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("dropped_snapshot", sa.BigInteger, nullable=False),
+)
+"""What tables were before they were renamed or defined anew; ``tables`` has what they are now."""
 
 columns = sa.Table(
     "tidemill_columns",

@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TypeVar
 
-from tidemill.catalog.model import FILE_ROWS, DataFile, History, Partition, Reservation
+from tidemill.catalog.model import DataFile, History, Partition, Reservation
 
 Item = TypeVar("Item")
 Place = tuple[int, ...]
@@ -33,10 +33,10 @@ def find_file(
 
 
 def holds_rows(history: History, lo_us: int, hi_us: int, without: Collection[int] = ()) -> bool:
-    """Whether a partition has a live file of rows besides those ``without``."""
+    """Whether a partition has a live file of rows or partials besides those ``without``."""
     partition = _find(history.partitions, _partition_place, (lo_us, hi_us))
     files = partition.files if partition else ()
-    return any(file.kind == FILE_ROWS and file.file_id not in without for file in files)
+    return any(file.is_rows and file.file_id not in without for file in files)
 
 
 def with_files(
@@ -154,7 +154,7 @@ def _only(
 
 
 def _total(files: Sequence[DataFile], name: str) -> int:
-    return sum(getattr(file, name) for file in files if file.kind == FILE_ROWS)
+    return sum(getattr(file, name) for file in files if file.is_rows)
 
 
 def _spliced_partitions(

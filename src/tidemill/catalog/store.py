@@ -242,6 +242,14 @@ class Catalog:
         with self.transaction() as change:
             return change.drop_table(table_id)
 
+    def rename_table(self, table_id: int, name: str) -> Table:
+        with self.transaction() as change:
+            return change.rename_table(table_id, name)
+
+    def alter_definition(self, table_id: int, definition: str | None) -> Table:
+        with self.transaction() as change:
+            return change.alter_definition(table_id, definition)
+
     def create_index(
         self,
         table_id: int,

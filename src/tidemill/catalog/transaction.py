@@ -19,7 +19,6 @@ from tidemill.catalog import checks, filing, schema
 from tidemill.catalog.expiry import forget
 from tidemill.catalog.frozen import FrozenMap
 from tidemill.catalog.model import (
-    FILE_ROWS,
     DataFile,
     History,
     Index,
@@ -76,6 +75,7 @@ class Transaction:
     def create_table(self, new: NewTable) -> Table:
         new = checks.checked_table(new)
         checks.check_free(self.snapshot, new.name)
+        checks.check_digested(self.snapshot, new)
         table = Table(
             table_id=self._next_id(schema.catalog.c.next_table_id),
             name=new.name,
@@ -88,13 +88,18 @@ class Transaction:
             indexes=(),
             created_at_us=self._now_us,
             constraints=tuple(new.constraints),
+            definition=new.definition,
+            source_id=new.source_id,
         )
         self._insert_table(table)
         self._put(table)
         return table
 
     def drop_table(self, table_id: int) -> Table:
-        """Drop a table with its indices, sources and files; gives what it was."""
+        """Drop a table with its indices, sources and files; gives what it was.
+
+        What others made of it, such as digests of its rows, is the caller's to drop.
+        """
         table = checks.live_table(self.snapshot, table_id)
         for each in schema.OF_A_TABLE:
             self._drop(each, each.c.table_id == table_id)
@@ -104,10 +109,29 @@ class Transaction:
     def replace_table(self, new: NewTable) -> Table:
         """Create a table in place of the one that has its name, if there is one."""
         new = checks.checked_table(new)
+        checks.check_digested(self.snapshot, new)
         existing = self.snapshot.find(new.name)
         if existing is not None:
             self.drop_table(existing.table_id)
         return self.create_table(new)
+
+    def rename_table(self, table_id: int, name: str) -> Table:
+        """Give a table another name; older snapshots know it by the name that it had."""
+        table = checks.live_table(self.snapshot, table_id)
+        if name == table.name:
+            return table
+        checks.check_table_name(table.kind, name)
+        if name.lower() != table.name.lower():
+            checks.check_free(self.snapshot, name)
+        return self._alter(replace(table, name=name), name_hash=schema.name_hash(name))
+
+    def alter_definition(self, table_id: int, definition: str | None) -> Table:
+        """Define a table anew; older snapshots see the definition that it had."""
+        table = checks.live_table(self.snapshot, table_id)
+        if definition == table.definition:
+            return table
+        checks.check_definition(table.kind, table.name, definition)
+        return self._alter(replace(table, definition=definition))
 
     def create_index(
         self,
@@ -205,12 +229,12 @@ class Transaction:
         read back by whoever goes on. ``reserved``: the numbers, first and last, of rows that a
         load brings. ``packages``: what it loaded or set aside. ``marks``: moments and the last
         number each, as (at_us, seq). Files, moves and reservations make a snapshot, the others
-        alone do not.
+        alone do not. One transaction may do so for several tables: a stream and its digests.
         """
         before = checks.history_of(self.snapshot, table_id)
         moved = checks.check_moved(before, moved_seq)
         checks.check_reserved(before, reserved)
-        checks.check_files(add)
+        checks.check_files(checks.live_table(self.snapshot, table_id), add)
         checks.check_packages(packages)
         checks.check_text("progress", progress or "")
         dropped = self._find_files(before, drop)
@@ -343,7 +367,7 @@ class Transaction:
                 first_id + number,
                 table_id,
                 generations[new.lo_us, new.hi_us],
-                new.kind == FILE_ROWS and (new.lo_us, new.hi_us) not in revised,
+                new.is_rows and (new.lo_us, new.hi_us) not in revised,
                 self.snapshot_id,
             )
             for number, new in enumerate(add)
@@ -376,6 +400,8 @@ class Transaction:
             "time_column": table.time_column,
             "watermark_delay_us": table.watermark_delay_us,
             "created_at_us": table.created_at_us,
+            "definition": table.definition,
+            "source_id": table.source_id,
         }
         self._run(sa.insert(schema.tables).values({**lifetime, **row}))
         key = {name: ordinal for ordinal, name in enumerate(table.primary_key)}
@@ -399,6 +425,33 @@ class Transaction:
         if constraints:
             self._run(sa.insert(schema.constraints), constraints)
         self._insert_settings(table.table_id, table.given_settings)
+
+    def _alter(self, table: Table, **changes: object) -> Table:
+        """Change a table's name or definition; what it was is kept for older snapshots."""
+        table_id, tables = table.table_id, schema.tables
+        before = checks.live_table(self.snapshot, table_id)
+        since = self._defined_since(table_id)
+        if since < self.snapshot_id:  # what this very transaction made was never seen by anybody
+            row = {
+                "table_id": table_id,
+                "name": before.name,
+                "definition": before.definition,
+                "created_snapshot": since,
+                "dropped_snapshot": self.snapshot_id,
+            }
+            self._run(sa.insert(schema.former_tables).values(row))
+        changes.update(name=table.name, definition=table.definition)
+        self._run(sa.update(tables).where(tables.c.table_id == table_id).values(changes))
+        self._put(table)
+        return table
+
+    def _defined_since(self, table_id: int) -> int:
+        """The snapshot that gave a table its name and definition of now."""
+        tables, formers = schema.tables, schema.former_tables
+        last = sa.select(sa.func.max(formers.c.dropped_snapshot))
+        changed = last.where(formers.c.table_id == table_id).scalar_subquery()
+        since = sa.select(sa.func.coalesce(changed, tables.c.created_snapshot))
+        return int(self._run(since.where(tables.c.table_id == table_id)).scalar_one())
 
     def _insert_settings(self, table_id: int, given: Mapping[str, str]) -> None:
         lifetime = {"table_id": table_id, "created_snapshot": self.snapshot_id}

@@ -17,7 +17,7 @@ from tidemill.clock import from_us
 from tidemill.federation.duck import Duck
 from tidemill.federation.lookup import answer
 from tidemill.federation.past import Part
-from tidemill.federation.planner import HOT, SYSTEM
+from tidemill.federation.planner import HOT, SYSTEM, VIEW
 from tidemill.federation.profiling import FILE_SCAN, MEMORY_SCAN, Operator, Profile, profile
 from tidemill.federation.runner import Filled, Selected
 from tidemill.federation.scatter import split
@@ -87,6 +87,8 @@ def _scan_lines(selected: Selected, filled: Filled) -> list[str]:
     count = f"{selected.table.num_rows:,} rows"
     if scan.kind == SYSTEM:
         return [f"scan tidemill.{scan.name}{alias}: {count}"]
+    if scan.kind == VIEW:
+        return [f"read view {scan.name}{alias}: {count}"]
     if scan.kind != HOT:
         return [f"scan {scan.name}{alias}: {count} set aside{_aside(selected, filled)}"]
     lines = [f"scan {scan.name}{alias} ({scan.source})"]

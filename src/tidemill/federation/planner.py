@@ -30,14 +30,16 @@ from tidemill.hot.side import LATE_SUFFIX, REJECTED_SUFFIX
 from tidemill.sql.hidden import hide_seq
 from tidemill.sql.latest import newest_wanted
 from tidemill.sql.names import find_cte, position_of, table_name_of
+from tidemill.sql.now import NOW as NOW
+from tidemill.sql.now import bind_now
 from tidemill.sql.params import Params, check_params, placeholder_key, placeholders, value_of
 from tidemill.sql.predicates import Conjunct, ScanRequest, find_scans
+from tidemill.sql.prev import rewrite_prev
 from tidemill.sql.travel import take_system_time
 from tidemill.sql.windows import Bound, rewrite_deferred
 
-NOW = "tidemill_now"
 SEQ = "_seq"
-HOT, LATE, REJECTED, SYSTEM = "hot", "late", "rejected", "system"
+HOT, LATE, REJECTED, SYSTEM, VIEW = "hot", "late", "rejected", "system", "view"
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,7 @@ class Plan:
     lookup: Lookup | None = None
     given: tuple[str, ...] = ()
     used: frozenset[str] = frozenset()
+    whole_view: Table | None = None  # the query is SELECT * FROM this view, and no more
 
     def values(self, params: Params) -> dict[str, object]:
         """The caller's values under the plan's names; those of windows are in the plan itself."""
@@ -96,13 +99,21 @@ def make_plan(query: exp.Expression, snapshot: Snapshot, params: Params = None) 
     tree = query.copy()
     if isinstance(tree, exp.Summarize) and isinstance(tree.this, exp.Table):
         tree.set("this", exp.select("*").from_(tree.this))
+    whole_view = _whole_view(tree, snapshot)
     moments = {id(node): moment for node, moment in take_system_time(tree)}
-    rewritten = rewrite_deferred(tree, snapshot.find, params, copy=False)
+
+    def find(name: str) -> Table | None:
+        """Tables with rows of their own: a view has neither windows nor indices."""
+        table = snapshot.find(name)
+        return None if table is None or table.is_view or table.is_digest else table
+
+    tree = rewrite_prev(tree, find, params, copy=False)
+    rewritten = rewrite_deferred(tree, find, params, copy=False)
     tree = rewritten.query
     window_names = {bound.name for bound in rewritten.bounds}
     keys, names = _name_params(tree, window_names)
-    uses_now = _bind_now(tree)
-    requests = {id(request.node): request for request in find_scans(tree, snapshot.find)}
+    uses_now = bind_now(tree)
+    requests = {id(request.node): request for request in find_scans(tree, find)}
     tables = list(unbound_tables(tree))
     prefix = _free_prefix(tree, "tm_scan_")
     names_of = {id(node): f"{prefix}{number}" for number, (node, _) in enumerate(tables)}
@@ -116,7 +127,7 @@ def make_plan(query: exp.Expression, snapshot: Snapshot, params: Params = None) 
             continue  # it went into a key query
         request = requests.get(id(node))
         conjuncts = request.conjuncts if request else ()
-        newest = newest_wanted(node, snapshot.find(name), conjuncts)
+        newest = newest_wanted(node, find(name), conjuncts)
         with_seq = request is not None and _uses_seq(request, tree)
         if with_seq:
             hide_seq(node)
@@ -140,7 +151,23 @@ def make_plan(query: exp.Expression, snapshot: Snapshot, params: Params = None) 
         lookup,
         tuple(placeholders(query)),
         frozenset(placeholders(tree)),
+        whole_view,
     )
+
+
+def _whole_view(tree: exp.Expression, snapshot: Snapshot) -> Table | None:
+    """The view of a query that is nothing but SELECT * FROM v."""
+    if not isinstance(tree, exp.Select) or len(tree.expressions) != 1:
+        return None
+    if {name for name, value in tree.args.items() if value} != {"expressions", "from_"}:
+        return None
+    star, source = tree.expressions[0], tree.args["from_"].this
+    if type(star) is not exp.Star or any(star.args.values()) or not isinstance(source, exp.Table):
+        return None
+    if {name for name, value in source.args.items() if value} - {"this", "alias"}:
+        return None
+    table = snapshot.find(table_name_of(source) or "")
+    return table if table is not None and table.is_view else None
 
 
 def _lookup(
@@ -203,30 +230,6 @@ def _name_params(tree: exp.Expression, ours: set[str]) -> tuple[list[str], list[
     return keys, list(names.values())
 
 
-_NOW_NAMES = ("now", "get_current_timestamp", "transaction_timestamp", "current_localtimestamp")
-
-
-def _bind_now(tree: exp.Expression) -> bool:
-    """Give the whole statement one now, the same for DuckDB, the windows and the indices."""
-    found = False
-    for node in list(tree.walk()):
-        kind = None
-        if isinstance(node, exp.CurrentTimestamp):
-            kind = "TIMESTAMPTZ"
-        elif isinstance(node, exp.CurrentDate):
-            kind = "DATE"
-        elif isinstance(node, exp.Localtimestamp):
-            kind = "TIMESTAMP"
-        elif isinstance(node, exp.Anonymous) and node.name.lower() in _NOW_NAMES:
-            kind = "TIMESTAMP" if "local" in node.name.lower() else "TIMESTAMPTZ"
-        if kind is None:
-            continue
-        found = True
-        moment: exp.Expression = exp.cast(exp.Placeholder(this=NOW), "TIMESTAMPTZ")
-        node.replace(moment if kind == "TIMESTAMPTZ" else exp.cast(moment, kind))
-    return found
-
-
 def _uses_seq(request: ScanRequest, tree: exp.Expression) -> bool:
     """Whether the hidden column is asked of a scan; if stars hide that, whether it is at all."""
     if request.columns is not None:
@@ -246,10 +249,12 @@ def _resolve(
     table = snapshot.find(name)
     base = name.rpartition("$")[0]
     alias = node.alias_or_name
-    if table is not None and not table.is_streaming:
+    if table is not None and table.is_reference:
         _replace(node, physical_name(table.table_id), REFERENCE)
         return None
-    if table is not None:
+    if table is not None and table.is_view:
+        scan = Scan(source, VIEW, table.name, alias, table)
+    elif table is not None and table.is_streaming:
         scan = Scan(source, HOT, table.name, alias, table, conjuncts, with_seq)
     elif name.lower() in system.NAMES:
         scan = Scan(source, SYSTEM, name.lower().partition(".")[2], alias)
@@ -289,7 +294,7 @@ def _no_past(node: exp.Table, name: str) -> UnsupportedError:
 
 
 def _unknown(node: exp.Table, name: str, snapshot: Snapshot) -> UnknownNameError:
-    known = [table.name for table in snapshot.tables.values()]
+    known = [table.name for table in snapshot.tables.values() if not table.is_digest]
     streams = [table.name for table in snapshot.tables.values() if table.is_streaming]
     known += [s + suffix for s in streams for suffix in (LATE_SUFFIX, REJECTED_SUFFIX)]
     return UnknownNameError(

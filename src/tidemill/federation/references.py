@@ -23,9 +23,15 @@ def physical_name(table_id: int) -> str:
     return f"t{table_id}"
 
 
+def place_of(table_id: int) -> str:
+    """A reference table as queries name it."""
+    return f"{REFERENCE}.main.{quote(physical_name(table_id))}"
+
+
 class References:
     def __init__(self, duck: Duck) -> None:
         self._duck = duck
+        self.changes = 0  # whoever keeps what was read compares it
         self._write_lock = threading.Lock()
 
     def create(self, table: Table) -> None:
@@ -47,7 +53,10 @@ class References:
     ) -> tuple[pa.Table, list[str]]:
         """Run a change; changes take turns, so none fails because of another."""
         with self._write_lock:
-            return self._duck.query(sql, params or {}, sources or {})
+            try:
+                return self._duck.query(sql, params or {}, sources or {})
+            finally:
+                self.changes += 1
 
     def clean(self, tables: Iterable[Table]) -> None:
         """Drop what the catalog does not know; complain about what is missing."""

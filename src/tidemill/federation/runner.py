@@ -7,8 +7,8 @@ same twice. EXPLAIN uses the same steps, so it shows what runs and not what migh
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
 
@@ -23,7 +23,7 @@ from tidemill.federation.duck import Duck
 from tidemill.federation.lookup import ROWS_MAX as LOOKUP_ROWS_MAX
 from tidemill.federation.lookup import answer, exact_conditions
 from tidemill.federation.past import PastScan, Pin, Pins, past, present, side_files_sql
-from tidemill.federation.planner import HOT, LATE, NOW, SYSTEM, Plan, Scan
+from tidemill.federation.planner import HOT, LATE, NOW, SYSTEM, VIEW, Plan, Scan
 from tidemill.federation.scans import KEYS_MAX, Asked, wanted_of
 from tidemill.federation.system import SystemTables
 from tidemill.history.reading import deleted_seqs
@@ -121,6 +121,15 @@ class Moment:
     pin: Pin
     params: Params
     now_us: int
+    answers: dict[int, pa.Table] = field(default_factory=dict)  # of continuous views
+
+
+ReadView = Callable[[Table, int | None], pa.Table]
+"""A continuous view's answer now, or with that moment as its now."""
+
+
+def _no_views(view: Table, _at_us: int | None) -> pa.Table:
+    raise UnknownNameError(f'view "{view.name}" was dropped')
 
 
 class Runner:
@@ -141,9 +150,12 @@ class Runner:
         self._catalog = catalog
         self._pins = pins
         self._storage = storage
+        self.read_view: ReadView = _no_views
 
-    def run(self, plan: Plan, params: Params) -> tuple[pa.Table, list[str]]:
-        return self.run_filled(self.fill(plan, params))
+    def run(
+        self, plan: Plan, params: Params, at_us: int | None = None
+    ) -> tuple[pa.Table, list[str]]:
+        return self.run_filled(self.fill(plan, params, at_us))
 
     def run_filled(self, filled: Filled) -> tuple[pa.Table, list[str]]:
         lookup = filled.plan.lookup
@@ -151,25 +163,33 @@ class Runner:
             return answer(lookup, filled.exact, filled.selected[0].table), lookup.types
         return self._duck.query(filled.sql, filled.values, filled.sources)
 
-    def fill(self, plan: Plan, params: Params) -> Filled:
-        """Values, then views of all tables, then the snapshot, then the rows that can matter."""
+    def fill(self, plan: Plan, params: Params, at_us: int | None = None) -> Filled:
+        """Values, then views of all tables, then the snapshot, then the rows that can matter.
+
+        With ``at_us``, that moment is now for the statement and for all its tables."""
         views: dict[int, View] = {}
         heard: dict[int, frozenset[str]] = {}
         sides: dict[tuple[int, str], SideTable] = {}
         clocks: dict[str, NowBounds] = {}
+        answers: dict[int, pa.Table] = {}
         for scan in _scans(plan):
-            if scan.table is None:
+            if scan.kind == VIEW and scan.table is not None:
+                answers[scan.table.table_id] = self.read_view(scan.table, at_us)
+        for scan in _scans(plan):
+            if scan.table is None or scan.kind == VIEW:
                 continue
             hot = self._table(scan.table)
             if scan.kind == HOT and scan.table.table_id not in views:
-                clocks[scan.table.name.lower()] = _bounds(hot)
+                fixed = None if at_us is None else NowBounds(at_us, at_us)
+                clocks[scan.table.name.lower()] = fixed or bounds_of(hot)
                 heard[scan.table.table_id] = hot.forgotten
                 views[scan.table.table_id] = hot.view()
             elif scan.kind != HOT:
                 side = hot.published.late if scan.kind == LATE else hot.published.rejected
                 sides[scan.table.table_id, scan.kind] = side.hold()
         # Memory first, the snapshot second: rows go from the one to the other, never back.
-        moment = Moment(views, heard, sides, self._pins.pin(), params, self._clock.now_us())
+        now_us = self._clock.now_us() if at_us is None else at_us
+        moment = Moment(views, heard, sides, self._pins.pin(), params, now_us, answers)
         values = plan.values(params)
         for bound in plan.bounds:
             values[bound.name] = bound.value(lambda name: clocks[name.lower()])
@@ -210,6 +230,13 @@ class Runner:
             return None
         return exact_conditions(scan.table, asked)
 
+    def hot_table(self, table_id: int) -> HotTable:
+        """A stream's memory, by the table's id."""
+        hot = self._hot.get(table_id)
+        if hot is None:
+            raise UnknownNameError("a table was dropped while it was read")
+        return hot
+
     def _table(self, table: Table) -> HotTable:
         hot = self._hot.get(table.table_id)
         if hot is None:
@@ -227,6 +254,8 @@ class Runner:
             return Selected(scan, self._system.table(scan.name))
         assert scan.table is not None
         table = scan.table
+        if scan.kind == VIEW:
+            return Selected(scan, moment.answers[table.table_id])
         history = moment.pin.snapshot.history(table.table_id)
         if scan.kind != HOT:
             side = moment.sides[table.table_id, scan.kind].after(history.moved_seq)
@@ -303,7 +332,7 @@ def _scans(plan: Plan) -> Iterator[Scan]:
         yield from _scans(query.plan)
 
 
-def _bounds(hot: HotTable) -> NowBounds:
+def bounds_of(hot: HotTable) -> NowBounds:
     """What the table calls now. It is asked before the view is taken: a row that arrives between
     the two is newer than the upper bound, and RECENT leaves it to the next reader."""
     now_us, upper_us = hot.progress.now_us(), hot.progress.upper_us()

@@ -21,7 +21,7 @@ from tidemill.hot.block import BLOCK_ROWS, BLOCK_ROWS_MAX, Block, make_block
 from tidemill.hot.interval import IntervalIndex
 from tidemill.hot.piece import Piece, add, batch_of_rows, merge
 from tidemill.hot.side import REJECTED_SCHEMA, SideTable, late_schema
-from tidemill.hot.view import View
+from tidemill.hot.view import TIME_US_MIN, View
 
 ROWS_PENDING_MAX = 1_024
 ROW_BYTES_ESTIMATE = 256
@@ -82,6 +82,9 @@ class Published:
         self._rows_first_seq = 0
         self._replaced: set[int] = set()
         self._view: View | None = None
+        self.shown_rows = 0
+        self.expired_rows = 0
+        self._expired_us = TIME_US_MIN
 
     @property
     def nbytes(self) -> int:
@@ -116,6 +119,7 @@ class Published:
                 self._add_piece(Piece(seq, seq + batch.num_rows - 1, batch))
                 seq += batch.num_rows
             self.last_seq = unit.first_seq + unit.row_count - 1
+            self.shown_rows += unit.row_count
             if unit.replaced:
                 self.bury(unit.replaced)
             if unit.late is not None:
@@ -232,6 +236,9 @@ class Published:
                     self.moved_seq,
                     frozenset(self._buried),
                     self._dead,
+                    self.shown_rows,
+                    self.expired_rows,
+                    self._expired_us,
                 )
             return self._view
 
@@ -328,6 +335,9 @@ class Published:
             if dropped:
                 kept = tuple(block for block in self._blocks if block.time_max_us >= before_us)
                 self._set_blocks(kept, dropped=dropped)
+                self.expired_rows += sum(block.rows for block in dropped)
+                newest = max(block.time_max_us for block in dropped)
+                self._expired_us = max(self._expired_us, newest)
                 self._view = None
             self.late.expire(aside_before_us)
             self.rejected.expire(aside_before_us)

@@ -76,6 +76,7 @@ class HotTable:
         self.windows = Windows()
         self.find_keys: FindKeys | None = None
         self.on_pressure: Callable[[HotTable], None] | None = None
+        self.on_published: Callable[[HotTable], None] | None = None  # outside of all locks
         self._log: Log | None = None
         self._clock = clock
         self._wait_s = backpressure_wait_us / 1_000_000
@@ -172,6 +173,8 @@ class HotTable:
         log.wait_durable(ticket)
         self._publish(log.durable_ticket())
         point("append.published")
+        if self.on_published is not None:
+            self.on_published(self)
 
     def is_acknowledged(self, source: str, offset: int) -> bool:
         """Whether an append of this source and offset was stored, durable and visible."""

@@ -23,9 +23,10 @@ from tidemill.hot import keys
 from tidemill.hot.block import Block
 from tidemill.hot.gather import SEQ_FIELD, Picked, gather
 from tidemill.hot.interval import IntervalIndex
-from tidemill.hot.piece import Piece
+from tidemill.hot.piece import Piece, rows_up_to
 from tidemill.hot.values import Range, hash_key
 
+TIME_US_MIN = -(2**63)
 # Above this share of a block, passing the whole block on is cheaper than picking rows.
 PICK_SHARE_MAX = 0.25
 
@@ -84,6 +85,9 @@ class View:
     moved_seq: int = 0
     buried: frozenset[int] = frozenset()  # rows of history that rows held here replaced
     dead: Mapping[int, int] = field(default_factory=dict)  # replaced, up to which number visible
+    shown_rows: int = 0  # that were published since the start
+    expired_rows: int = 0  # that retention took from memory since then
+    expired_us: int = TIME_US_MIN  # no row of them is newer
 
     def after(self, moved_seq: int) -> View:
         """The view without rows that a newer snapshot of the catalog finds in history."""
@@ -119,6 +123,34 @@ class View:
         held: tuple[Block | Piece, ...] = (*self.blocks, *self.tail)
         parts = [_with_seq(part, part.batch) for part in held]
         return pa.Table.from_batches(parts, self.schema(with_seq))
+
+    def since(
+        self, seq: int, with_seq: bool = False, rows_max: int | None = None
+    ) -> tuple[pa.Table, int]:
+        """The rows behind a sequence number, in the order of arrival and without a copy, and the
+        number up to which they go. Beyond ``rows_max`` no further block is begun."""
+        parts: list[pa.RecordBatch] = []
+        count, upto = 0, max(seq, self.published_seq)
+        held: tuple[Block | Piece, ...] = (*self.blocks, *self.tail)
+        for part in held:
+            if part.last_seq <= seq:
+                continue
+            if rows_max is not None and count >= rows_max:
+                upto = part.first_seq - 1
+                break
+            skip = rows_up_to(part, seq)
+            batch = part.batch.slice(skip)
+            if with_seq:
+                columns = [*batch.columns, pa.array(part.seq_column()[skip:])]
+                batch = pa.RecordBatch.from_arrays(columns, schema=self.schema(True))
+            parts.append(batch)
+            count += batch.num_rows
+        return pa.Table.from_batches(parts, self.schema(with_seq)), upto
+
+    def rows_behind(self, seq: int) -> int:
+        """How many rows have a greater sequence number."""
+        held: tuple[Block | Piece, ...] = (*self.blocks, *self.tail)
+        return sum(part.rows - rows_up_to(part, seq) for part in held if part.last_seq > seq)
 
     @cached_property
     def _whole(self) -> pa.Table:

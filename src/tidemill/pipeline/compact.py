@@ -32,6 +32,7 @@ from tidemill.catalog.model import (
     DataFile,
     History,
     NewFile,
+    Snapshot,
     Table,
 )
 from tidemill.catalog.store import Catalog
@@ -40,6 +41,7 @@ from tidemill.history.storage import Storage
 from tidemill.history.writing import WriteSpec, write_rows
 from tidemill.hot.crash import point
 from tidemill.pipeline.jobs import JobContext, Outcome
+from tidemill.pipeline.spans import spans_of, touches
 
 FAN = 4
 TARGET_BYTES = 128 * 1024 * 1024
@@ -310,7 +312,8 @@ class CompactJob:
 
 @dataclass(frozen=True)
 class ExpireJob:
-    """Drop whole partitions that retention no longer wants (document 002 §VI-D)."""
+    """Drop whole partitions that retention no longer wants (document 002 §VI-D), and with them, in
+    one transaction, what digests of the table hold of them."""
 
     table: Table
     catalog: Catalog
@@ -331,27 +334,65 @@ class ExpireJob:
         return [f'drop expired partitions of table "{self.table_name}"']
 
     def run(self, context: JobContext) -> Outcome:
-        history = self.catalog.snapshot().history(self.table_id)
-        gone = expired_files(history, self.before_us, self.aside_before_us)
-        rows = sum(file.rows for file in gone if file.kind == FILE_ROWS)
-        size = sum(file.bytes for file in gone)
-        return Outcome(rows, size, len(gone), value=[file.file_id for file in gone])
+        bounds = self.before_us, self.aside_before_us
+        gone = expired_with_digests(self.catalog.snapshot(), self.table_id, *bounds)
+        own = gone.get(self.table_id, [])
+        rows = sum(file.rows for file in own if file.kind == FILE_ROWS)
+        size = sum(file.bytes for files in gone.values() for file in files)
+        return Outcome(rows, size, sum(map(len, gone.values())), value=gone)
 
     def commit(self, outcome: Outcome) -> Outcome:
         if outcome.value:
-            self.catalog.commit_files(self.table_id, drop=outcome.value)
+            with self.catalog.transaction() as change:
+                for table_id, files in outcome.value.items():
+                    if table_id == self.table_id or change.snapshot.table(table_id) is not None:
+                        change.commit_files(table_id, drop=[file.file_id for file in files])
             point("expire.committed")
         return outcome
 
 
-def expired_files(history: History, before_us: int, aside_before_us: int) -> list[DataFile]:
-    """Files whose whole range of time lies before a moment; rows set aside have their own."""
+def expired_files(
+    history: History, before_us: int, aside_before_us: int, whole: bool = False
+) -> list[DataFile]:
+    """Files whose whole range of time lies before a moment; rows set aside have their own.
+
+    ``whole``: and so does the range of every file that reaches into theirs. A digest cannot tell
+    the rows of a late revision from those of the larger range that it was merged into."""
     sides = (FILE_LATE, FILE_REJECTED)
+    ends = _ends(history) if whole else {}
     return [
         file
         for file in history.files
-        if file.hi_us <= (aside_before_us if file.kind in sides else before_us)
+        if ends.get(file.file_id, file.hi_us)
+        <= (aside_before_us if file.kind in sides else before_us)
     ]
+
+
+def _ends(history: History) -> dict[int, int]:
+    """Where the spans of time end to which a partition's files belong, by the files' ids."""
+    spans = spans_of(file for file in history.files if file.is_of_partition)
+    return {file.file_id: span.hi_us for span in spans for file in span.files}
+
+
+def expired_with_digests(
+    snapshot: Snapshot, table_id: int, before_us: int, aside_before_us: int
+) -> dict[int, list[DataFile]]:
+    """The expired files of a stream and of its digests, by table; tables without any are left out.
+
+    Partials go when no file of rows is left that reaches into their partition."""
+    digests = snapshot.digests_of(table_id)
+    history = snapshot.history(table_id)
+    own = expired_files(history, before_us, aside_before_us, whole=bool(digests))
+    gone = {file.file_id for file in own}
+    found = {table_id: own}
+    left = spans_of(f for f in history.files if f.kind == FILE_ROWS and f.file_id not in gone)
+    for digest in digests:
+        found[digest.table_id] = [
+            file
+            for file in snapshot.history(digest.table_id).files
+            if file.hi_us <= before_us and not touches(left, file)
+        ]
+    return {each: files for each, files in found.items() if files}
 
 
 # -- in the task

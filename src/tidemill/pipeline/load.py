@@ -7,6 +7,11 @@
    names the files and records the packages. A package that is recorded is never loaded again, so
    each is loaded exactly once, whatever failed on the way and however often it is tried.
 
+Partials of the table's digests are written by the tasks, for all partitions. A load has its table
+for itself only to commit, so it then looks again: files of partitions that a digest does not cover
+are left out, and what a digest lacks, because it is new or because rows gave way to others with
+their key, is computed from the files of rows there and then.
+
 A bad package of a source is set aside with its reason, and the others are loaded; a bad package of
 COPY fails the statement. Loads are history: a row's time is compared with no watermark, no row of
 a load is late, and no watermark moves.
@@ -14,8 +19,8 @@ a load is late, and no watermark moves.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Container, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Protocol
@@ -24,12 +29,17 @@ import numpy as np
 import numpy.typing as npt
 
 from tidemill.catalog.frozen import FrozenMap
-from tidemill.catalog.model import FILE_ROWS, NewFile, Package, Table
+from tidemill.catalog.model import FILE_DELETES, FILE_DIGEST, FILE_ROWS, NewFile, Package, Table
+from tidemill.catalog.store import Catalog
 from tidemill.clock import Clock
+from tidemill.digests.definition import Digest
+from tidemill.digests.progress import Progress
 from tidemill.errors import DuplicateKeyError, TidemillError
 from tidemill.history.partitions import partition_of
 from tidemill.history.storage import Storage
 from tidemill.history.writing import WriteSpec, write_deletes
+from tidemill.pipeline.backfill import FilesTask, digest_files
+from tidemill.pipeline.digesting import Digested, DigestWork, Export, by_digest, exported
 from tidemill.pipeline.executor import PipelineError
 from tidemill.pipeline.jobs import JobContext, Outcome
 from tidemill.pipeline.loading import (
@@ -119,7 +129,8 @@ class LoadCommit:
 
     ``reserved`` is the range of sequence numbers that rows of it have. ``replaced`` are rows that
     give way to loaded ones; those in history are in files of deletes among ``files`` already, so
-    what remains to be done is to forget those that are still in memory.
+    what remains to be done is to forget those that are still in memory. ``digested`` are the
+    partials of its rows, to be named in the same transaction (``digesting.commit_loaded``).
     """
 
     table_id: int
@@ -128,6 +139,22 @@ class LoadCommit:
     packages: tuple[Package, ...]
     reserved: tuple[int, int] | None = None
     replaced: tuple[int, ...] = ()
+    digested: Digested = field(default_factory=FrozenMap)
+
+
+@dataclass(frozen=True)
+class DigestDesk:
+    """What a load needs to know of its table's digests."""
+
+    catalog: Catalog
+    export: Export | None = None
+
+    def digests(self, table_id: int) -> tuple[DigestWork, ...]:
+        """The digests as they are now, each with its progress."""
+        return tuple(
+            DigestWork(Digest.of(table), Progress.read(self.catalog.progress(table.table_id)))
+            for table in self.catalog.snapshot().digests_of(table_id)
+        )
 
 
 class LoadDesk(Protocol):
@@ -180,7 +207,14 @@ class _Ready:
     job_id: str
     first_seq: int
     packages: tuple[Taken, ...]
-    files: tuple[NewFile, ...]
+    files: tuple[NewFile, ...]  # of rows, rejected rows, deletes and partials
+    digests: frozenset[int] = frozenset()  # those whose partials the tasks wrote
+    ignored: frozenset[int] = frozenset()  # rows that are in files and were taken away again
+
+    @property
+    def stored(self) -> tuple[NewFile, ...]:
+        """What belongs to the table itself."""
+        return tuple(file for file in self.files if file.kind != FILE_DIGEST)
 
 
 @dataclass(frozen=True)
@@ -190,6 +224,7 @@ class LoadJob:
     plan: Load
     desk: LoadDesk
     clock: Clock
+    digests: DigestDesk | None = None
     exclusive: bool = field(default=False, init=False)
 
     @property
@@ -213,7 +248,24 @@ class LoadJob:
         plan = self.plan
         context.tell(plan.explain()[0])
         first_seq = self.desk.reserve(self.table_id, len(plan.packages) * PACKAGE_ROWS_MAX)
-        tasks = self._tasks(context, first_seq)
+        with self._exported(self._digests(), context.job_id) as digests:
+            return self._run(context, first_seq, digests)
+
+    def _digests(self) -> tuple[DigestWork, ...]:
+        return () if self.digests is None else self.digests.digests(self.table_id)
+
+    def _exported(
+        self, works: Sequence[DigestWork], job_id: str
+    ) -> AbstractContextManager[tuple[DigestWork, ...]]:
+        """The same work with the reference tables that it needs."""
+        export = None if self.digests is None else self.digests.export
+        return exported(self.plan.storage, works, export, job_id)
+
+    def _run(self, context: JobContext, first_seq: int, digests: Sequence[DigestWork]) -> Outcome:
+        plan = self.plan
+        # whatever their progress is now: it may be another when the load commits
+        works = tuple(replace(work, progress=Progress()) for work in digests)
+        tasks = self._tasks(context, first_seq, works)
         done: list[LoadedTask] = []
 
         def on_done(_index: int, task: LoadedTask) -> None:
@@ -230,9 +282,12 @@ class LoadJob:
             raise
         packages = tuple(package for task in results for package in task.packages)
         files = tuple(file for task in results for file in task.files)
-        return Outcome(value=_Ready(context.job_id, first_seq, packages, files))
+        known = frozenset(work.digest.table_id for work in works)
+        return Outcome(value=_Ready(context.job_id, first_seq, packages, files, known))
 
-    def _tasks(self, context: JobContext, first_seq: int) -> list[LoadTask]:
+    def _tasks(
+        self, context: JobContext, first_seq: int, digests: tuple[DigestWork, ...]
+    ) -> list[LoadTask]:
         plan = self.plan
         options, reach = split_options(plan.options)
         known: dict[str, list[Package]] = {}
@@ -258,6 +313,7 @@ class LoadJob:
                 self.clock.now_us(),
                 apart=self._keeps_apart,
                 strict=plan.is_strict,
+                digests=digests,
             )
             for number, dealt in enumerate(group(plan.packages, context.executor.parallelism))
         ]
@@ -281,7 +337,7 @@ class LoadJob:
         commit = LoadCommit(
             self.table_id,
             ready.job_id,
-            ready.files,
+            ready.stored,
             tuple(
                 self._record(package, ready.job_id)
                 for package in ready.packages
@@ -289,6 +345,7 @@ class LoadJob:
             ),
             (ready.first_seq, last) if rows else None,
             replaced,
+            self._digested(ready),
         )
         if commit.files or commit.packages:
             self.desk.commit(commit)
@@ -317,8 +374,61 @@ class LoadJob:
         deletes = self._deletes(ready.job_id, gone, found.times_us)
         ready = replace(ready, files=(*ready.files, *deletes))
         if policy == "ignore":
-            return _ignored(ready, found.seqs), ()
+            return _ignored(replace(ready, ignored=frozenset(gone.tolist())), found.seqs), ()
         return ready, tuple(int(seq) for seq in gone)
+
+    def _digested(self, ready: _Ready) -> Digested:
+        """The partials to be named: of partitions that a digest covers, and of all of them."""
+        works, written = self._digests(), by_digest(ready.files)
+        found = {
+            work.digest.table_id: [
+                file
+                for file in written.get(work.digest.table_id, ())
+                if work.progress.covers(file.lo_us)
+            ]
+            for work in works
+        }
+        lacking = [w for w in works if ready.ignored or w.digest.table_id not in ready.digests]
+        with self._exported(lacking, f"{ready.job_id}-again") as again:
+            for work in again:
+                found[work.digest.table_id] = self._completed(
+                    ready, work, found[work.digest.table_id]
+                )
+        return FrozenMap({digest_id: tuple(files) for digest_id, files in found.items()})
+
+    def _completed(self, ready: _Ready, work: DigestWork, made: Sequence[NewFile]) -> list[NewFile]:
+        """Partials of a digest that is new, or of partitions that lost rows, computed again."""
+        if work.digest.table_id not in ready.digests:
+            return self._computed(ready, work, None)
+        deletes = (file for file in ready.files if file.kind == FILE_DELETES)
+        touched = {(file.lo_us, file.hi_us) for file in deletes}
+        kept = [file for file in made if (file.lo_us, file.hi_us) not in touched]
+        return [*kept, *self._computed(ready, work, touched)]
+
+    def _computed(
+        self, ready: _Ready, work: DigestWork, places: Container[tuple[int, int]] | None
+    ) -> list[NewFile]:
+        """Partials from the files of rows of some partitions, or of all that are covered."""
+        by_place: dict[tuple[int, int], list[NewFile]] = {}
+        for file in ready.files:
+            place = file.lo_us, file.hi_us
+            is_wanted = places is None or place in places
+            if file.kind == FILE_ROWS and is_wanted and work.progress.covers(file.lo_us):
+                by_place.setdefault(place, []).append(file)
+        plan = self.plan
+        tasks = [
+            FilesTask(
+                f"{ready.job_id}-again{number}",
+                plan.table,
+                plan.storage,
+                work,
+                tuple(files),
+                buried=ready.ignored,
+                origin=ORIGIN,
+            )
+            for number, files in enumerate(by_place.values())
+        ]
+        return [file for task in tasks for file in digest_files(task)]
 
     def _set_aside_repeats(self, ready: _Ready) -> _Ready:
         """Set packages aside that repeat a key, in their order: a row whose rival went aside with
@@ -404,7 +514,7 @@ def _outcome(ready: _Ready) -> Outcome:
     rejected = sum(package.rejected for package in loaded)
     report = LoadReport(ready.job_id, ready.packages, rows, rejected)
     size = sum(package.listed.size for package in ready.packages)
-    return Outcome(rows, size, len(ready.files), report.explain(), report)
+    return Outcome(rows, size, len(ready.stored), report.explain(), report)
 
 
 def _is_new(package: Taken) -> bool:

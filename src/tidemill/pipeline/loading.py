@@ -9,7 +9,7 @@ For each package of the task, in order:
 3. its rows get the sequence numbers set apart for it, and wait on the *shelf* with those of the
    packages before it;
 4. a full shelf is written: rows are collated by time into partitions, one file for each, so many
-   small packages do not become many small files.
+   small packages do not become many small files; partials of the table's digests go beside them.
 
 A package is taken whole or not at all. One that is larger than the shelf goes to files of its own,
 which are removed if its end turns out bad. Memory is bounded by the shelf, whatever the packages.
@@ -43,6 +43,7 @@ from tidemill.errors import (
 from tidemill.history.storage import Storage
 from tidemill.history.writing import WriteSpec, write_rows, write_side
 from tidemill.hot.side import rejected_batch
+from tidemill.pipeline.digesting import DigestWork, digest_rows
 from tidemill.pipeline.packages import Fetched, Listed, PackageChangedError, fetched
 
 SHELF_BYTES_MAX = 256 << 20
@@ -80,6 +81,7 @@ class LoadTask:
     at_us: int
     apart: bool = False
     strict: bool = False
+    digests: tuple[DigestWork, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,7 @@ class Taken:
 
 @dataclass(frozen=True)
 class LoadedTask:
-    """What a task did: its packages, and the files that hold their rows."""
+    """What a task did: its packages, and the files that hold their rows, with those of digests."""
 
     packages: tuple[Taken, ...]
     files: tuple[NewFile, ...]
@@ -179,7 +181,12 @@ class _Shelf:
             rejected = write_side(*aside, *self._next())
             self._number += len(rejected)
             files += rejected
-        return files
+        return [*files, *self._digested(heap)]
+
+    def _digested(self, heap: _Heap) -> list[NewFile]:
+        task, label = self._task, f"{self._stem}-{self._number}"
+        made = digest_rows(task.storage, self._connection, task.digests, heap.rows, ORIGIN, label)
+        return [file for files in made.values() for file in files]
 
     def _next(self) -> tuple[str, int, str, duckdb.DuckDBPyConnection]:
         return self._stem, self._number, ORIGIN, self._connection

@@ -3,7 +3,8 @@
 1. **plan**: up to which sequence number, from which segments of the log, and which of those rows
    are alive (retention and replaced keys take rows away that the log still has);
 2. **run**: tasks read the segments themselves, so rows pass neither through the driver nor through
-   Python objects; each writes the files of its rows, sorted and in their final place;
+   Python objects; each writes the files of its rows, sorted and in their final place, and the
+   partials of the table's digests beside them (``digesting``);
 3. **commit**: one catalog transaction names the files and advances ``moved_seq``; only then does
    the hot tier let go. A reader before it sees the rows in memory, one after it in the files.
 
@@ -17,14 +18,17 @@ from __future__ import annotations
 import json
 import mmap
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import duckdb
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from tidemill.catalog.frozen import FrozenMap
 from tidemill.catalog.model import FILE_LATE, FILE_REJECTED, DataFile, History, NewFile, Table
 from tidemill.catalog.store import Catalog
 from tidemill.errors import CorruptLogError
@@ -39,6 +43,15 @@ from tidemill.hot.piece import Piece, batch_of_rows
 from tidemill.hot.side import REJECTED_SCHEMA, late_schema
 from tidemill.hot.table import HotTable
 from tidemill.hot.view import View
+from tidemill.pipeline.digesting import (
+    Digested,
+    DigestWork,
+    Export,
+    commit_moved,
+    digest_rows,
+    gathered,
+    planned_digests,
+)
 from tidemill.pipeline.jobs import JobContext, Outcome
 
 TASK_BYTES = 128 * 1024 * 1024  # of log per task
@@ -100,6 +113,7 @@ class MoveTask:
     live: Live
     storage: Storage
     table: Table
+    digests: tuple[DigestWork, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -109,6 +123,7 @@ class Moved:
     files: tuple[NewFile, ...]
     rows: int
     log_bytes: int
+    digested: Digested = field(default_factory=FrozenMap)
 
 
 @dataclass(frozen=True)
@@ -124,6 +139,7 @@ class Move:
     unwritten: frozenset[int] = frozenset()
     deleted: frozenset[int] = frozenset()
     reason: str = ""
+    digests: tuple[DigestWork, ...] = ()
     kind: str = field(default="move", init=False)
 
     def explain(self) -> list[str]:
@@ -132,6 +148,7 @@ class Move:
             f"  sequence numbers {self.after_seq + 1} to {self.upto_seq}: {self.reason}",
             f"  {sum(len(task.paths) for task in self.tasks)} log segments in "
             f"{len(self.tasks)} tasks",
+            *(f'  partials for digest "{work.digest.name}"' for work in self.digests),
         ]
 
 
@@ -145,6 +162,7 @@ def plan_move(
     *,
     unwritten: frozenset[int],
     reason: str,
+    digests: tuple[DigestWork, ...] = (),
 ) -> Move:
     """The move of a view's rows up to a sequence number. ``unwritten`` are dead rows."""
     live = live_of(view, upto_seq)
@@ -159,6 +177,7 @@ def plan_move(
             live,
             storage,
             table,
+            digests,
         )
         for number, group in enumerate(_groups(chosen))
     ]
@@ -172,6 +191,7 @@ def plan_move(
         unwritten,
         view.buried,
         reason,
+        digests,
     )
 
 
@@ -205,13 +225,15 @@ def _groups(segments: list[Segment]) -> Iterator[list[Segment]]:
 class MoveJob:
     """The job around the plan: it plans when its turn has come, on what the table is then.
 
-    ``upto_seq`` None takes all that is published."""
+    ``upto_seq`` None takes all that is published; ``export`` gives digests the reference tables
+    that they join."""
 
     hot: HotTable
     catalog: Catalog
     storage: Storage
     upto_seq: int | None
     reason: str
+    export: Export | None = None
     kind: str = field(default="move", init=False)
     exclusive: bool = field(default=True, init=False)
 
@@ -227,7 +249,11 @@ class MoveJob:
         return [f'move rows of table "{self.table_name}" to history: {self.reason}']
 
     def run(self, context: JobContext) -> Outcome:
-        move = self._plan(context.job_id)
+        place = (self.catalog, self.storage, self.table_id, self.export, context.job_id)
+        with planned_digests(*place) as digests:
+            return self._run(context, self._plan(context.job_id, digests))
+
+    def _run(self, context: JobContext, move: Move) -> Outcome:
         context.tell(self.reason)
         point("move.planned")
 
@@ -239,6 +265,7 @@ class MoveJob:
             name = f'move "{self.table_name}"'
             results = context.run_tasks(name, move_segments, move.tasks, count)
         files = [file for moved in results for file in moved.files]
+        digested = gathered(moved.digested for moved in results)
         written = sum(moved.rows for moved in results)
         if written != move.rows:
             raise CorruptLogError(
@@ -249,24 +276,26 @@ class MoveJob:
         files += self._deletes(move)
         point("move.written")
         size = sum(file.bytes for file in files)
-        return Outcome(written, size, len(files), self.reason, (move, tuple(files)))
+        return Outcome(written, size, len(files), self.reason, (move, tuple(files), digested))
 
     def commit(self, outcome: Outcome) -> Outcome:
-        move, files = outcome.value
+        move, files, digested = outcome.value
         if move.upto_seq > move.after_seq:
-            self.catalog.commit_files(
-                self.table_id,
-                add=files,
-                moved_seq=move.upto_seq,
-                progress=json.dumps({"offsets": self.hot.offsets.newest()}),
-                marks=self.hot.marks.up_to(move.upto_seq),
-            )
+            with self.catalog.transaction() as change:
+                change.commit_files(
+                    self.table_id,
+                    add=files,
+                    moved_seq=move.upto_seq,
+                    progress=json.dumps({"offsets": self.hot.offsets.newest()}),
+                    marks=self.hot.marks.up_to(move.upto_seq),
+                )
+                commit_moved(change, self.table_id, move.digests, digested, move.upto_seq)
             point("move.committed")
             self.hot.release(move.upto_seq, move.unwritten, move.deleted)
             point("move.released")
         return replace(outcome, value=move)
 
-    def _plan(self, job_id: str) -> Move:
+    def _plan(self, job_id: str, digests: tuple[DigestWork, ...]) -> Move:
         reached = self.hot.reached_seq() or 0
         view = self.hot.view()
         # All that is published; past numbers of loads, too, where no row waits in between.
@@ -287,6 +316,7 @@ class MoveJob:
             self.storage,
             unwritten=dead,
             reason=self.reason,
+            digests=digests,
         )
 
     def _deletes(self, move: Move) -> list[NewFile]:
@@ -305,48 +335,65 @@ class MoveJob:
 
 def move_segments(task: MoveTask) -> Moved:
     """Read a task's segments and write its files; runs in Spark's workers."""
-    files: list[NewFile] = []
-    rows = log_bytes = held = 0
-    buffered: list[pa.RecordBatch] = []
-    sides: dict[str, list[pa.RecordBatch]] = {FILE_LATE: [], FILE_REJECTED: []}
-    side_seqs: dict[str, list[int]] = {FILE_LATE: [], FILE_REJECTED: []}
-    spec = WriteSpec.of(task.table)
-    label = f"{task.job_id}-{task.number}-{uuid.uuid4().hex[:6]}"
+    with task.storage.connect() if task.digests else nullcontext() as connection:
+        return _Mover(task, connection).run()
 
-    def write() -> None:
-        if buffered:
-            made = write_rows(task.storage, spec, buffered, label, len(files), "move")
-            files.extend(made)
-            buffered.clear()
 
-    for path in task.paths:
-        for read in frames_between(Path(path), task.after_seq, task.upto_seq):
-            log_bytes += read.size
-            for batch in rows_of(read, task):
-                buffered.append(batch)
-                rows += batch.num_rows
-                held += batch.nbytes
-            for kind, batch in sides_of(read, task):
-                sides[kind].append(batch)
-                side_seqs[kind].append(read.first_seq)
-            if held >= BUFFER_BYTES:
-                write()
-                held = 0
-    write()
-    point("task.written")
-    for kind, batches in sides.items():
+class _Mover:
+    """Gathers the rows of a task and writes them whenever memory holds enough."""
+
+    def __init__(self, task: MoveTask, connection: duckdb.DuckDBPyConnection | None) -> None:
+        self._task = task
+        self._connection = connection
+        self._spec = WriteSpec.of(task.table)
+        self._label = f"{task.job_id}-{task.number}-{uuid.uuid4().hex[:6]}"
+        self._files: list[NewFile] = []
+        self._digested: list[Digested] = []
+        self._buffered: list[pa.RecordBatch] = []
+
+    def run(self) -> Moved:
+        task = self._task
+        rows = log_bytes = held = 0
+        sides: dict[str, list[pa.RecordBatch]] = {FILE_LATE: [], FILE_REJECTED: []}
+        side_seqs: dict[str, list[int]] = {FILE_LATE: [], FILE_REJECTED: []}
+        for path in task.paths:
+            for read in frames_between(Path(path), task.after_seq, task.upto_seq):
+                log_bytes += read.size
+                for batch in rows_of(read, task):
+                    self._buffered.append(batch)
+                    rows += batch.num_rows
+                    held += batch.nbytes
+                for kind, batch in sides_of(read, task):
+                    sides[kind].append(batch)
+                    side_seqs[kind].append(read.first_seq)
+                if held >= BUFFER_BYTES:
+                    self._write()
+                    held = 0
+        self._write()
+        point("task.written")
+        for kind, batches in sides.items():
+            self._write_side(kind, batches, side_seqs[kind])
+        return Moved(tuple(self._files), rows, log_bytes, gathered(self._digested))
+
+    def _write(self) -> None:
+        task, number = self._task, len(self._files)
+        batches, self._buffered = self._buffered, []
+        if not batches:
+            return
+        storage = task.storage
+        self._files += write_rows(storage, self._spec, batches, self._label, number, "move")
+        if self._connection is not None:
+            label = f"{self._label}-{number}"
+            made = digest_rows(storage, self._connection, task.digests, batches, "move", label)
+            self._digested.append(made)
+
+    def _write_side(
+        self, kind: str, batches: Sequence[pa.RecordBatch], seqs: Sequence[int]
+    ) -> None:
         if batches:
-            files += write_side(
-                task.storage,
-                task.table,
-                kind,
-                batches,
-                side_seqs[kind],
-                label,
-                len(files),
-                "move",
-            )
-    return Moved(tuple(files), rows, log_bytes)
+            task, number = self._task, len(self._files)
+            where = (task.storage, task.table, kind)
+            self._files += write_side(*where, batches, seqs, self._label, number, "move")
 
 
 def frames_between(path: Path, after_seq: int, upto_seq: int) -> Iterator[frame.Frame]:

@@ -18,7 +18,7 @@ from tidemill.sql.fold import constant
 from tidemill.sql.intervals import parse_span
 from tidemill.sql.names import find_cte, position_of
 from tidemill.sql.params import Params
-from tidemill.types import Column
+from tidemill.types import Column, SqlType
 
 SEQ = "_seq"
 DURATION_US_MAX = 2**53
@@ -37,6 +37,31 @@ class StreamTable(Protocol):
 
 
 Tables = Callable[[str], StreamTable | None]
+
+
+@dataclass(frozen=True)
+class _WithSeq:
+    """A table whose hidden column is seen."""
+
+    name: str
+    columns: Sequence[Column]
+    time_column: str | None
+
+
+_WITH_SEQ = "tidemill_with_seq"
+
+
+def show_seq(node: exp.Table) -> None:
+    """Let the window of a FROM item give ``_seq`` as its last column; users cannot ask for it."""
+    node.meta[_WITH_SEQ] = True
+
+
+def _seen(table: StreamTable, node: exp.Table) -> StreamTable:
+    if not (node._meta and _WITH_SEQ in node.meta):
+        return table
+    seq = Column(SEQ, SqlType.parse("BIGINT"), nullable=False)
+    return _WithSeq(table.name, (*table.columns, seq), table.time_column)
+
 
 _SIGNATURES: dict[str, tuple[str, ...]] = {
     "TUMBLE": ("data", "timecol", "size"),
@@ -112,7 +137,7 @@ class _Reader:
         if partition_by and self.name == "RECENT" and rows is None:
             raise self.fail("partition_by of RECENT belongs to rows => k")
         return Call(
-            table,
+            _seen(table, self.node),
             time,
             self._duration(size) if rows is None else 0,
             self._duration("slide") if self.name == "HOP" else 0,

@@ -21,11 +21,13 @@ from tidemill.sql.statements import (
     ShowPartitions,
     ShowSources,
     ShowTables,
+    ShowViews,
     Statement,
     Vacuum,
 )
 from tidemill.sql.tokens import Cursor, words
 from tidemill.sql.variables import read_show_variable
+from tidemill.sql.views import VIEW_KINDS, accept_view, read_drop_view
 
 _METHODS = {"hash": "hash", "btree": "ordered", "ordered": "ordered"}
 
@@ -77,13 +79,17 @@ def read_drop(cursor: Cursor, text: str, position: Position) -> Statement:
             cursor.take()
         cursor.expect_end()
         return DropTable(table, if_exists, text=text, position=position)
-    if cursor.word() in ("VIEW", "SCHEMA", "SEQUENCE", "TYPE", "MACRO", "FUNCTION", "DATABASE"):
+    if accept_view(cursor) or cursor.accept("VIEW"):
+        return read_drop_view(cursor, text, position)
+    if cursor.word() in ("SCHEMA", "SEQUENCE", "TYPE", "MACRO", "FUNCTION", "DATABASE"):
         raise UnsupportedError(
             f"DROP {cursor.word()} is not offered",
-            hint="DROP TABLE, DROP INDEX and DROP SOURCE are",
+            hint="DROP TABLE, VIEW, INDEX and SOURCE are",
             position=cursor.position(kind),
         )
-    return cursor.fail_expected(["TABLE", "STREAMING TABLE", "INDEX", "SOURCE"])
+    return cursor.fail_expected(
+        ["TABLE", "STREAMING TABLE", "MATERIALIZED VIEW", "INDEX", "SOURCE"]
+    )
 
 
 def read_alter(cursor: Cursor, text: str, position: Position) -> AlterTableSet:
@@ -126,6 +132,9 @@ def read_show(cursor: Cursor, text: str, position: Position) -> Statement:
     if cursor.accept("SOURCES"):
         cursor.expect_end()
         return ShowSources(text=text, position=position)
+    if any(cursor.accept(kind, "VIEWS") for kind in VIEW_KINDS) or cursor.accept("VIEWS"):
+        cursor.expect_end()
+        return ShowViews(text=text, position=position)
     if cursor.accept("JOBS"):
         cursor.expect_end()
         return ShowJobs(text=text, position=position)
@@ -139,7 +148,7 @@ def read_show(cursor: Cursor, text: str, position: Position) -> Statement:
     return read_show_variable(cursor, text, position)
 
 
-_SHOWN = ("TABLES", "INDEXES", "COLUMNS", "PARTITIONS", "SOURCES", "JOBS")
+_SHOWN = ("TABLES", "VIEWS", "INDEXES", "COLUMNS", "PARTITIONS", "SOURCES", "JOBS")
 
 
 def _read_of_table(cursor: Cursor) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlglot.tokenizer_core import Token, TokenType
 
-from tidemill.config import TABLE_SETTINGS, check
+from tidemill.config import TABLE_SETTINGS, Setting, check
 from tidemill.errors import SettingError, TidemillError
 from tidemill.sql.intervals import unit_span
 from tidemill.sql.tokens import Cursor
@@ -12,13 +12,15 @@ from tidemill.sql.tokens import Cursor
 OPTION_NESTING_MAX = 10
 
 
-def read_settings(cursor: Cursor, *, alter: bool = False) -> dict[str, str]:
-    """``(name = value, …)`` checked against the table settings; values as text."""
+def read_settings(
+    cursor: Cursor, *, alter: bool = False, registry: dict[str, Setting] = TABLE_SETTINGS
+) -> dict[str, str]:
+    """``(name = value, …)`` checked against a registry of settings; values as text."""
     cursor.expect("(")
     settings: dict[str, str] = {}
     while True:
         token = cursor.peek()
-        name = _setting_name(cursor)
+        name = _setting_name(cursor, registry)
         if name in settings:
             raise SettingError(
                 f'setting "{name}" is given twice',
@@ -28,8 +30,9 @@ def read_settings(cursor: Cursor, *, alter: bool = False) -> dict[str, str]:
         if not cursor.accept("="):
             cursor.fail_expected(["="])
         value_token = cursor.peek()
-        settings[name] = _check(cursor, name, _setting_value(cursor, name), token, value_token)
-        if alter and not TABLE_SETTINGS[name].alterable:
+        value = _setting_value(cursor, name)
+        settings[name] = _check(cursor, registry, name, value, token, value_token)
+        if alter and not registry[name].alterable:
             raise SettingError(
                 f'setting "{name}" cannot be changed after the table is created',
                 hint="create a new table with the value you want and copy the rows",
@@ -43,18 +46,23 @@ def read_settings(cursor: Cursor, *, alter: bool = False) -> dict[str, str]:
 
 
 def _check(
-    cursor: Cursor, name: str, value: str, name_token: Token | None, value_token: Token | None
+    cursor: Cursor,
+    registry: dict[str, Setting],
+    name: str,
+    value: str,
+    name_token: Token | None,
+    value_token: Token | None,
 ) -> str:
     try:
-        return check(TABLE_SETTINGS, name, value)
+        return check(registry, name, value)
     except TidemillError as error:
-        raise cursor.place(error, value_token if name in TABLE_SETTINGS else name_token) from error
+        raise cursor.place(error, value_token if name in registry else name_token) from error
 
 
-def _setting_name(cursor: Cursor) -> str:
+def _setting_name(cursor: Cursor, registry: dict[str, Setting]) -> str:
     token = cursor.peek()
     if token is None or not (token.text[:1].isalpha() or token.text[:1] == "_"):
-        cursor.fail("expected a setting's name", hint=f"settings: {', '.join(TABLE_SETTINGS)}")
+        cursor.fail("expected a setting's name", hint=f"settings: {', '.join(registry)}")
     cursor.at += 1
     return token.text.lower()
 

@@ -2,7 +2,7 @@
 
 1. ``tokens`` cuts the text into tokens and the tokens into statements, at semicolons.
 2. The first word chooses the reader of the head (``tables``, ``heads``, ``inserts``, ``copies``,
-   ``sources``, ``variables``).
+   ``sources``, ``views``, ``variables``).
 3. ``bodies`` gives queries and expressions to the stock sqlglot parser.
 
 A stream of INSERTs with literal rows takes a shorter way past all three (``inserts``).
@@ -39,11 +39,12 @@ from tidemill.sql.inserts import read_fast_insert, read_insert
 from tidemill.sql.names import position_of, table_name_of
 from tidemill.sql.sources import read_create_source
 from tidemill.sql.spelling import pivot_in_brackets
-from tidemill.sql.statements import Change, Explain, Query, Statement
+from tidemill.sql.statements import Change, Explain, ExplainView, Query, Statement
 from tidemill.sql.tables import read_create_streaming_table, read_create_table
 from tidemill.sql.tokens import DOCS_HINT, Cursor, split, tokenize, words
 from tidemill.sql.travel import find_clause
 from tidemill.sql.variables import read_reset, read_set
+from tidemill.sql.views import VIEW_KINDS, accept_view, read_create_view, read_refresh
 
 _Reader = Callable[[Cursor, str, Position], Statement]
 
@@ -130,6 +131,8 @@ def _read_create(cursor: Cursor, text: str, position: Position) -> Statement:
         return read_create_streaming_table(cursor, text, position, or_replace)
     if cursor.accept("TABLE"):
         return read_create_table(cursor, text, position, or_replace)
+    if accept_view(cursor):
+        return read_create_view(cursor, text, position, or_replace)
     if cursor.accept("SOURCE"):
         return read_create_source(cursor, text, position, or_replace)
     unique = not or_replace and cursor.accept("UNIQUE")
@@ -144,14 +147,30 @@ def _read_create(cursor: Cursor, text: str, position: Position) -> Statement:
         )
     if cursor.accept("STREAMING"):
         cursor.fail_expected(["TABLE"])
-    return cursor.fail_expected(["STREAMING", "TABLE", "INDEX", "SOURCE"])
+    if cursor.word() in VIEW_KINDS:
+        cursor.at += 1
+        cursor.fail_expected(["VIEW"])
+    return cursor.fail_expected(["STREAMING", "TABLE", "MATERIALIZED", "INDEX", "SOURCE"])
 
 
-def _read_explain(cursor: Cursor, text: str, position: Position) -> Explain:
+def _read_explain(cursor: Cursor, text: str, position: Position) -> Explain | ExplainView:
     analyze = cursor.accept("ANALYZE") or cursor.accept("ANALYSE")
     if cursor.word() == "EXPLAIN":
         cursor.fail("EXPLAIN cannot be explained", hint="write EXPLAIN once")
+    if accept_view(cursor) or cursor.accept("VIEW"):
+        return _read_explain_view(cursor, text, position, analyze)
     return Explain(_read_at(cursor), analyze, text=text, position=position)
+
+
+def _read_explain_view(cursor: Cursor, text: str, position: Position, analyze: bool) -> ExplainView:
+    token = cursor.peek()
+    name = cursor.table_name()
+    cursor.expect_end()
+    if analyze:
+        cursor.fail(
+            "EXPLAIN ANALYZE runs a query", token, hint=f"EXPLAIN ANALYZE SELECT * FROM {name}"
+        )
+    return ExplainView(name, text=text, position=position)
 
 
 def _read_query(cursor: Cursor, text: str, position: Position) -> Statement:
@@ -232,16 +251,18 @@ _UNSUPPORTED = {
     "EXECUTE": "pass parameters with the statement: ?, $1 or :name",
     "DEALLOCATE": "pass parameters with the statement: ?, $1 or :name",
     "SUBSCRIBE": "subscriptions are not offered yet; poll with RECENT(t, INTERVAL …)",
-    "REFRESH": "materialized views are not offered yet",
 }
 _TABLE_HINT = "CREATE TABLE makes a reference table that lasts; DROP it when done"
-_VIEW_HINT = "views are not offered yet; use WITH inside the query, or CREATE TABLE t AS SELECT"
+_VIEW_HINT = (
+    "write CREATE MATERIALIZED VIEW v AS SELECT …: it is fresh whenever it is read; or use WITH "
+    "inside the query"
+)
 _SOURCE = (
     "COPY t FROM 'file' reads files once, CREATE SOURCE s FROM 'folder/*.csv' INTO t all along"
 )
 _UNSUPPORTED_CREATE = {
     **dict.fromkeys(("TEMP", "TEMPORARY", "UNLOGGED"), _TABLE_HINT),
-    **dict.fromkeys(("VIEW", "MATERIALIZED", "RECURSIVE"), _VIEW_HINT),
+    **dict.fromkeys(("VIEW", "RECURSIVE"), _VIEW_HINT),
     **dict.fromkeys(("SCHEMA", "DATABASE"), "tables have no schema; put it into the name"),
     **dict.fromkeys(("MACRO", "FUNCTION", "TYPE", "SECRET"), "write it inside the query"),
     "SEQUENCE": "row_number() numbers rows in a query",
@@ -271,6 +292,7 @@ _READERS: dict[str, _Reader] = {
     "EXPLAIN": _read_explain,
     "FLUSH": read_flush,
     "VACUUM": read_vacuum,
+    "REFRESH": read_refresh,
     "SET": read_set,
     "RESET": read_reset,
 }

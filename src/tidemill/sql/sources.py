@@ -11,16 +11,13 @@ from dataclasses import dataclass, field
 from sqlglot.tokenizer_core import Token, TokenType
 
 from tidemill.errors import DefinitionError, Position, SqlSyntaxError
+from tidemill.sql.every import read_every
 from tidemill.sql.formats import choose_format
-from tidemill.sql.intervals import Span, parse_span, unit_span
 from tidemill.sql.options import read_options
 from tidemill.sql.statements import CreateSource
 from tidemill.sql.tokens import Cursor
 
-EVERY_US_MIN = 10_000
-EVERY_US_MAX = 366 * 86_400 * 1_000_000
 _EXAMPLE = "CREATE SOURCE s FROM 'folder/*.csv' INTO t EVERY INTERVAL '10' SECOND"
-_EVERY_HINT = "EVERY INTERVAL '10' SECOND"
 
 
 @dataclass
@@ -130,31 +127,7 @@ def _read_into(cursor: Cursor, found: _Clauses) -> None:
 
 
 def _read_every(cursor: Cursor, found: _Clauses) -> None:
-    """``INTERVAL '10' SECOND``, ``INTERVAL '10 seconds'``, ``'10 seconds'`` or ``10 seconds``."""
-    start = cursor.at
-    cursor.accept("INTERVAL")
-    token = cursor.peek()
-    if token is None or token.token_type not in (TokenType.STRING, TokenType.NUMBER):
-        cursor.fail("expected a length of time after EVERY", hint=_EVERY_HINT)
-    cursor.at += 1
-    unit = cursor.word()
-    if unit and unit_span(1, unit) is not None:
-        cursor.at += 1
-        span = parse_span(f"{token.text} {unit}")
-    else:
-        span = parse_span(token.text)
-    found.every_us = _check_every(span, cursor.slice(start, cursor.at), cursor.position(token))
-
-
-def _check_every(span: Span | None, words: str, position: Position) -> int:
-    if span is None or span.months or not EVERY_US_MIN <= span.us <= EVERY_US_MAX:
-        raise DefinitionError(
-            "a source is looked at every 10 milliseconds to 366 days",
-            detail=f"found {words}",
-            hint=_EVERY_HINT,
-            position=position,
-        )
-    return span.us
+    found.every_us = read_every(cursor, "a source is looked at")
 
 
 _READERS: dict[str, Callable[[Cursor, _Clauses], None]] = {

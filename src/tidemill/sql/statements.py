@@ -90,6 +90,58 @@ class AlterTableSet(Statement):
 
 
 @dataclass(frozen=True)
+class CreateView(Statement):
+    """CREATE MATERIALIZED VIEW, also written CONTINUOUS VIEW. ``columns`` None means: the names
+    of the query's own columns; ``query_text`` is the query as the user wrote it."""
+
+    name: str
+    query: exp.Expression
+    settings: Mapping[str, str]
+    columns: tuple[str, ...] | None = None
+    or_replace: bool = False
+    if_not_exists: bool = False
+    query_text: str = ""
+
+
+@dataclass(frozen=True)
+class DropView(Statement):
+    name: str
+    if_exists: bool = False
+    cascade: bool = False
+
+
+@dataclass(frozen=True)
+class RefreshView(Statement):
+    """Wait until the view is back-filled and has absorbed every row, then make its answer."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Slide:
+    """When a kept query answers: each ``every_us`` (EVERY INTERVAL), for each row (EVERY ROW), or
+    when a window closes (EMIT ON WINDOW CLOSE). Exactly one of them is set."""
+
+    every_us: int | None = None
+    every_row: bool = False
+    on_close: bool = False
+
+
+@dataclass(frozen=True)
+class CreateKeptQuery(Statement):
+    """CREATE STREAMING TABLE … AS query with a slide: each answer becomes rows of the table.
+    ``query_text`` is the query as the user wrote it, without the slide."""
+
+    name: str
+    query: exp.Expression
+    slide: Slide
+    settings: Mapping[str, str]
+    or_replace: bool = False
+    if_not_exists: bool = False
+    query_text: str = ""
+
+
+@dataclass(frozen=True)
 class CreateSource(Statement):
     """``pattern`` names the packages (a path or URL, wildcards allowed), ``format`` is csv, json,
     ndjson or parquet. ``every_us`` None means that nobody looks again by himself."""
@@ -162,6 +214,11 @@ class ShowTables(Statement):
 
 
 @dataclass(frozen=True)
+class ShowViews(Statement):
+    pass
+
+
+@dataclass(frozen=True)
 class ShowIndexes(Statement):
     table: str | None = None
 
@@ -227,3 +284,10 @@ class Query(Statement):
 class Explain(Statement):
     statement: Statement
     analyze: bool = False
+
+
+@dataclass(frozen=True)
+class ExplainView(Statement):
+    """EXPLAIN MATERIALIZED VIEW v: how its query was split."""
+
+    name: str

@@ -8,25 +8,24 @@ from tidemill.errors import DefinitionError, Position, UnsupportedError
 from tidemill.sql.bodies import parse_body
 from tidemill.sql.columns import ColumnList, read_columns
 from tidemill.sql.options import read_settings
-from tidemill.sql.statements import CreateStreamingTable, CreateTable
+from tidemill.sql.statements import CreateKeptQuery, CreateStreamingTable, CreateTable
 from tidemill.sql.tokens import Cursor
+from tidemill.sql.views import read_kept_query
 from tidemill.types import TIME_TYPES, Column
 
 
 def read_create_streaming_table(
     cursor: Cursor, text: str, position: Position, or_replace: bool
-) -> CreateStreamingTable:
+) -> CreateStreamingTable | CreateKeptQuery:
     """After ``CREATE [OR REPLACE] STREAMING TABLE``."""
     if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
-    name = _new_name(cursor)
+    name = cursor.new_table_name()
     if cursor.word() in ("AS", "WITH"):
-        raise UnsupportedError(
-            "a streaming table from a continuous query is not offered yet",
-            hint="name its columns in brackets, and INSERT INTO … SELECT",
-            position=cursor.position(cursor.peek()),
-        )
+        return read_kept_query(cursor, name, text, position, or_replace, if_not_exists)
     found = read_columns(cursor)
     settings = read_settings(cursor) if cursor.accept("WITH") else {}
+    if cursor.word() == "AS":
+        cursor.fail("columns and AS SELECT exclude each other", hint="cast inside the SELECT")
     cursor.expect_end()
     if found.constraints:
         raise UnsupportedError(
@@ -55,24 +54,6 @@ def read_create_streaming_table(
         text=text,
         position=position,
     )
-
-
-def _new_name(cursor: Cursor) -> str:
-    token = cursor.peek()
-    name = cursor.table_name()
-    if "$" in name:
-        raise DefinitionError(
-            f'table name "{name}" contains $',
-            hint="$ is kept for <table>$late and <table>$rejected",
-            position=cursor.position(token),
-        )
-    if name.startswith("tidemill."):
-        raise DefinitionError(
-            "tables cannot be created in the schema tidemill",
-            hint="it holds the system tables; leave the schema out",
-            position=cursor.position(token),
-        )
-    return name
 
 
 def _time_column(cursor: Cursor, found: ColumnList) -> str:
@@ -124,7 +105,7 @@ def read_create_table(
 ) -> CreateTable:
     """After ``CREATE [OR REPLACE] TABLE``."""
     if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
-    name = _new_name(cursor)
+    name = cursor.new_table_name()
     query: exp.Expression | None = None
     found = ColumnList()
     if cursor.word() == "(":

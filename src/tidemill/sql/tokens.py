@@ -13,7 +13,14 @@ from typing import NoReturn
 from sqlglot.dialects.dialect import Dialect
 from sqlglot.tokenizer_core import Token, TokenType
 
-from tidemill.errors import Position, SqlSyntaxError, TidemillError, UnknownNameError, did_you_mean
+from tidemill.errors import (
+    DefinitionError,
+    Position,
+    SqlSyntaxError,
+    TidemillError,
+    UnknownNameError,
+    did_you_mean,
+)
 
 DIALECT = Dialect.get_or_raise("duckdb")
 NAME_LENGTH_MAX = 255
@@ -255,6 +262,24 @@ class Cursor:
         while self.accept("."):
             parts.append(self.name("table name"))
         return self.resolve(parts, start)
+
+    def new_table_name(self, what: str = "table") -> str:
+        """The name of a table or view that is to be made."""
+        token = self.peek()
+        name = self.table_name()
+        if "$" in name:
+            raise DefinitionError(
+                f'{what} name "{name}" contains $',
+                hint="$ is kept for <table>$late and <table>$rejected",
+                position=self.position(token),
+            )
+        if name.startswith("tidemill."):
+            raise DefinitionError(
+                f"{what}s cannot be created in the schema tidemill",
+                hint="it holds the system tables; leave the schema out",
+                position=self.position(token),
+            )
+        return name
 
     def resolve(self, parts: list[str], start: int) -> str:
         schema = [part.lower() for part in parts[:-1]]

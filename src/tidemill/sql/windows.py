@@ -31,6 +31,7 @@ from tidemill.sql.spelling import WINDOW_FUNCTIONS
 from tidemill.types import Column
 
 HOP_WINDOWS_MAX = 100_000
+SIZE = "tidemill_size_us"  # in the meta of a window_end: how long after window_start it is
 _MIN_US, _MAX_US = to_us(datetime.min), to_us(datetime.max)
 
 
@@ -114,11 +115,11 @@ _BoundNode = Callable[[Bound], exp.Expression]
 def _rewrite(
     query: exp.Expression, tables: Tables, params: Params, bound: _BoundNode, copy: bool
 ) -> exp.Expression:
-    if not any(_function(node) for node in query.find_all(exp.Table)):
+    if not any(window_call(node) for node in query.find_all(exp.Table)):
         return query
     tree = query.copy() if copy else query
     for node in list(tree.find_all(exp.Table)):
-        function = _function(node)
+        function = window_call(node)
         if function is None:
             continue
         call = read_call(function, node, tables, params)
@@ -128,7 +129,7 @@ def _rewrite(
     return tree
 
 
-def _function(node: exp.Table) -> exp.Anonymous | None:
+def window_call(node: exp.Table) -> exp.Anonymous | None:
     """The window call of a FROM item; ``TABLE(f(…))`` is ``f(…)``."""
     this = node.this
     if isinstance(this, exp.Anonymous) and this.name.upper() == "TABLE" and this.expressions:
@@ -240,6 +241,13 @@ def _with_window(call: Call) -> list[exp.Expression]:
     return _columns(call.table.columns)
 
 
+def _window_end(end: exp.Expression, call: Call) -> exp.Expression:
+    """The end of a window, with its size in mind: it follows from the start."""
+    named = _named(end, "window_end")
+    named.meta[SIZE] = call.size_us
+    return named
+
+
 # One function for each window.
 
 
@@ -247,7 +255,7 @@ def _tumble(call: Call, bound: _BoundNode, ordered: bool) -> exp.Select:
     columns = _with_window(call)
     start = _bucket(call, call.size_us)
     end = exp.Add(this=start.copy(), expression=_micros(call.size_us))
-    columns += [_named(start, "window_start"), _named(end, "window_end")]
+    columns += [_named(start, "window_start"), _window_end(end, call)]
     return _select(columns, table_node(call.table.name), _not_null(call))
 
 
@@ -267,7 +275,7 @@ def _hop(call: Call, bound: _BoundNode, ordered: bool) -> exp.Select:
     make = "make_timestamptz" if call.has_zone else "make_timestamp"
     start = _call(make, start_us)
     end = _call(make, exp.Add(this=exp.Paren(this=start_us.copy()), expression=_number(size)))
-    columns += [_named(start, "window_start"), _named(end, "window_end")]
+    columns += [_named(start, "window_start"), _window_end(end, call)]
     where = _not_null(call)
     if size % slide:
         covers = exp.LT(this=_column(call.time.name), expression=end.copy())
@@ -285,6 +293,11 @@ def _hop(call: Call, bound: _BoundNode, ordered: bool) -> exp.Select:
 
 
 def _session(call: Call, bound: _BoundNode, ordered: bool) -> exp.Select:
+    return session_select(call)
+
+
+def session_select(call: Call) -> exp.Select:
+    """The rows of a SESSION call with the window of their session."""
     opens, session = call.free_name("_opens"), call.free_name("_session")
     time = call.time.name
     keys = [_column(name) for name in call.partition_by]

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from tidemill.catalog.model import FILE_ROWS, NewFile, NewTable, Package
+from tidemill.catalog.model import DIGEST, FILE_ROWS, VIEW, NewFile, NewTable, Package
 from tidemill.types import Column, SqlType
 
 
 def new_table(name: str = "cars") -> NewTable:
     columns = (Column("ts", SqlType("TIMESTAMP")), Column("vid", SqlType("BIGINT")))
     return NewTable(name, "streaming", columns, time_column="ts", settings={"hot": "1 s"})
+
+
+def new_view(name: str = "totals", definition: str = '{"query": 1}') -> NewTable:
+    columns = (Column("vid", SqlType("BIGINT")), Column("n", SqlType("BIGINT")))
+    return NewTable(name, VIEW, columns, definition=definition)
+
+
+def new_digest(source_id: int, name: str = "totals$digest0") -> NewTable:
+    columns = (Column("k0", SqlType("BIGINT")), Column("s0", SqlType("HUGEINT")))
+    return NewTable(name, DIGEST, columns, definition='{"keys": ["k0"]}', source_id=source_id)
 
 
 def new_file(path: str, lo_us: int = 0, kind: str = FILE_ROWS, **changes: object) -> NewFile:

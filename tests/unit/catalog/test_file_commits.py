@@ -9,23 +9,25 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
-from catalog_support import new_file, new_table
+from catalog_support import new_digest, new_file, new_table
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tidemill.catalog import filing, schema
-from tidemill.catalog.model import FILE_KINDS, FILE_ROWS, Snapshot
+from tidemill.catalog.model import FILE_DIGEST, FILE_KINDS, FILE_ROWS, Snapshot
 from tidemill.catalog.store import Catalog
 from tidemill.clock import FakeClock
 from tidemill.errors import ConflictError, UnknownNameError
 
 """Measured: 1 ms. A commit that looks at all files takes far longer."""
 
-NEW = st.tuples(st.integers(-1, 2), st.sampled_from(FILE_KINDS))
+ROWS_OR_PARTIALS = (FILE_ROWS, FILE_DIGEST)
+OF_STREAMS = [kind for kind in FILE_KINDS if kind != FILE_DIGEST]
+NEW = st.tuples(st.integers(-1, 2), st.sampled_from(OF_STREAMS))
 STEPS = st.one_of(
     st.tuples(
         st.just("commit"),
-        st.integers(0, 1),
+        st.integers(0, 2),
         st.lists(NEW, max_size=3),
         st.lists(st.integers(0, 20), max_size=2),
         st.sampled_from([-1, 0, 0, 1, 5]),
@@ -34,6 +36,7 @@ STEPS = st.one_of(
     st.tuples(st.just("reserve"), st.integers(0, 1)),
     st.tuples(st.just("replace"), st.integers(0, 1)),
     st.tuples(st.just("alter"), st.integers(0, 1)),
+    st.tuples(st.just("define"), st.booleans()),
     st.tuples(st.just("expire"), st.integers(0, 9), st.integers(0, 9)),
     st.tuples(st.just("look")),
     st.tuples(st.just("restart")),
@@ -56,9 +59,9 @@ class Model:
             del self.live[each]
         for lo in touched:
             self.generations[lo] = self.generations.get(lo, 0) + 1
-        held = {lo for _, kind, lo, _, _ in self.live.values() if kind == FILE_ROWS}
+        held = {lo for _, kind, lo, _, _ in self.live.values() if kind in ROWS_OR_PARTIALS}
         for number, (path, lo, kind) in enumerate(add, first_id):
-            anchor = kind == FILE_ROWS and lo not in held
+            anchor = kind in ROWS_OR_PARTIALS and lo not in held
             self.live[number] = (path, kind, lo, self.generations[lo], anchor)
 
     def check(self, snapshot: Snapshot) -> None:
@@ -71,7 +74,7 @@ class Model:
         assert list(history.files) == sorted(history.files, key=lambda each: each.place)
         assert history.moved_seq == self.moved_seq
         assert [(each.first_seq, each.last_seq) for each in history.reservations] == self.loads
-        rows = sum(7 for _, kind, _, _, _ in self.live.values() if kind == FILE_ROWS)
+        rows = sum(7 for _, kind, _, _, _ in self.live.values() if kind in ROWS_OR_PARTIALS)
         assert history.rows == rows
 
 
@@ -85,7 +88,10 @@ class Run:
         for name in ("a", "b"):
             self.clock.advance(1)
             self.models.append(Model(self.catalog.create_table(new_table(name)).table_id))
-        self.published = {each: self.catalog.snapshot(each) for each in range(3)}
+        self.clock.advance(1)
+        digest = self.catalog.create_table(new_digest(self.models[0].table_id))
+        self.models.append(Model(digest.table_id))
+        self.published = {each: self.catalog.snapshot(each) for each in range(4)}
         self.files = self.paths = 0
         self.seq = 0
         self.deleted: set[str] = set()
@@ -105,6 +111,7 @@ class Run:
         before = self.catalog.snapshot()
         live = sorted(model.live)
         drop = sorted({live[pick % len(live)] for pick in picks if live})
+        new = [(part, FILE_DIGEST) for part, _ in new] if which == 2 else new
         add = [(f"{self.paths + n}", part * 10, kind) for n, (part, kind) in enumerate(new)]
         self.paths += len(add)
         self.seq += 10
@@ -140,6 +147,15 @@ class Run:
     def do_alter(self, which: int) -> None:
         hot = f"{self.clock.now_us()} s"
         self.catalog.alter_settings(self.models[which].table_id, {"hot": hot})
+
+    def do_define(self, renamed: bool) -> None:
+        """Name and define the digest anew, sometimes twice in one snapshot."""
+        now_us, table_id = self.clock.now_us(), self.models[2].table_id
+        with self.catalog.transaction() as change:
+            change.alter_definition(table_id, f"{now_us}")
+            if renamed:
+                change.rename_table(table_id, f"new{now_us}$digest0")
+                change.rename_table(table_id, f"v{now_us}$digest0")
 
     def do_expire(self, ago_s: int, pin: int) -> None:
         before_us = self.clock.now_us() - ago_s * 1_000_000

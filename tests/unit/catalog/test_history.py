@@ -27,6 +27,7 @@ STEPS = st.one_of(
     st.tuples(st.just("index"), NAMES, COLUMNS, st.sampled_from([None, "i", "I", "j"])),
     st.tuples(st.just("unindex"), NAMES),
     st.tuples(st.just("alter"), NAMES, SETTINGS),
+    st.tuples(st.just("rename"), NAMES, NAMES),
     st.tuples(st.just("restart")),
 )
 
@@ -48,6 +49,8 @@ def apply(catalog: Catalog, verb: str, name: str, *rest: object) -> None:
             catalog.drop_index(index.index_id)
     elif verb == "alter":
         catalog.alter_settings(catalog.snapshot().get(name).table_id, rest[0])
+    elif verb == "rename":
+        catalog.rename_table(catalog.snapshot().get(name).table_id, rest[0])
     else:
         catalog.drop_table(catalog.snapshot().get(name).table_id)
 

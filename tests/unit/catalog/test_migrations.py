@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
-from catalog_support import new_file
+from catalog_support import new_digest, new_file, new_view
 
 from tidemill.catalog import migrations, schema
 from tidemill.catalog.store import Catalog
@@ -103,6 +103,26 @@ def test_a_catalog_of_version_2_gets_a_history(url: str, engine: sa.Engine) -> N
     assert catalog.expire_snapshots(150) == []
     assert catalog.snapshots() == [(5, 100)]
     assert catalog.snapshot() == before
+    catalog.close()
+
+
+def test_a_catalog_of_version_3_gets_views(url: str, engine: sa.Engine) -> None:
+    version_1(engine)
+    migrations.migrate(engine.begin, "here", 5, migrations.MIGRATIONS[:3])
+    catalog = Catalog.open(url, FakeClock(100))
+    cars = catalog.snapshot().get("cars")
+    assert (cars.definition, cars.source_id) == (None, None)
+    catalog.create_table(new_view())
+    digest = catalog.create_table(new_digest(cars.table_id))
+    catalog.rename_table(cars.table_id, "autos")
+    before = catalog.snapshot()
+    catalog.close()
+    catalog = Catalog.open(url, FakeClock(200))
+    assert catalog.snapshot() == before
+    assert before.get("autos").name == "autos"
+    assert catalog.snapshot().digests_of(7) == (digest,)
+    assert catalog.snapshot(3).get("cars") == cars
+    assert set(catalog.snapshot(1).tables) == {"old"}
     catalog.close()
 
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidemill.catalog.frozen import FrozenMap
-from tidemill.catalog.model import FILE_KINDS, FILE_ROWS, DataFile, History, Reservation
+from tidemill.catalog.model import FILE_KINDS, DataFile, History, Reservation
 from tidemill.catalog.splicing import find_file, holds_rows, rewound, spliced, with_files
 
 PLACES = st.sets(st.integers(0, 30)).map(sorted)
@@ -50,7 +50,7 @@ def test_commits_one_by_one(commits: list[tuple[list[tuple], list[int], bool]]) 
         history = with_files(history, add, drop, moved_seq=number, reservations=loads)
         live = [each for each in live if each not in drop] + add
         if look:  # what was computed must be carried over, what was not must be found
-            assert history.rows == sum(each.rows for each in live if each.kind == FILE_ROWS)
+            assert history.rows == sum(each.rows for each in live if each.is_rows)
         check(history, live, number)
         past.append((history, list(live)))
     for number, (older, files) in enumerate(past, 1):
@@ -75,7 +75,7 @@ def check(history: History, live: list[DataFile], moved_seq: int) -> None:
         mates = {
             mate.file_id
             for mate in live
-            if mate.kind == FILE_ROWS and (mate.lo_us, mate.hi_us) == (each.lo_us, each.hi_us)
+            if mate.is_rows and (mate.lo_us, mate.hi_us) == (each.lo_us, each.hi_us)
         }
         assert holds_rows(history, each.lo_us, each.hi_us) is bool(mates)
         assert not holds_rows(history, each.lo_us, each.hi_us, mates)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
+from typing import Any
 
 import pyarrow as pa
 
@@ -34,6 +35,7 @@ _MAKERS: dict[str, Callable[[Rooms], pa.Table]] = {
     "moves": work.moves,
     "sources": work.sources,
     "packages": work.packages,
+    "views": work.views,
     "settings": definitions.settings,
 }
 
@@ -44,7 +46,8 @@ class SystemTables:
     ``package_counts(table_id)`` gives (source, state, packages, rows, rejected, late) for each
     source and state; without it packages are counted one by one. ``sources_state`` is keyed by
     the source's name in lower case. ``snapshots`` gives (id, when committed), newest first.
-    ``live_rows`` counts a history's rows; ``counting.LiveRows`` does so exactly.
+    ``live_rows`` counts a history's rows; ``counting.LiveRows`` does so exactly. ``views`` gives
+    the rows of ``tidemill.views``.
     """
 
     def __init__(
@@ -62,6 +65,7 @@ class SystemTables:
         snapshots: Callable[[], Iterable[tuple[int, int]]] = lambda: (),
         live_rows: Callable[[Table, History, AbstractSet[int]], int] = memory.estimated_rows,
         clock: Clock | None = None,
+        views: Callable[[], Iterable[Mapping[str, Any]]] = tuple,
     ) -> None:
         self._rooms = Rooms(
             snapshot,
@@ -76,6 +80,7 @@ class SystemTables:
             snapshots,
             live_rows,
             clock or WallClock(),
+            views,
         )
 
     def table(self, name: str) -> pa.Table:

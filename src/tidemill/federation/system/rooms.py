@@ -135,11 +135,11 @@ class Rooms:
     snapshots: Callable[[], Iterable[tuple[int, int]]]
     live_rows: Callable[[Table, History, AbstractSet[int]], int]
     clock: Clock
+    views: Callable[[], Iterable[Mapping[str, Any]]] = tuple
 
     def tables(self) -> list[Table]:
-        """All tables by name."""
-        known = self.snapshot().tables
-        return [known[key] for key in sorted(known)]
+        """All tables and views by name."""
+        return sorted(self.snapshot().listed, key=lambda table: table.name.lower())
 
     def counts(self, table_id: int) -> list[PackageCount]:
         return [PackageCount(*count) for count in self.package_counts(table_id)]

@@ -14,6 +14,13 @@ COMMITTED = "committed"
 
 Row = dict[str, Any]
 
+# -- tidemill.views
+
+
+def views(rooms: Rooms) -> pa.Table:
+    return make_table_of_rows("views", [dict(row) for row in rooms.views()])
+
+
 # -- tidemill.jobs
 
 

@@ -38,7 +38,7 @@ from tidemill.sql.decompose.rows import split_rows
 
 __all__ = ["MERGE_SOURCE", "Decomposition", "NotDecomposable", "decompose", "sql_of"]
 
-_RESERVED = re.compile(rf"{MERGE_SOURCE}|tm_(item|inner|key|count|[cko]\d+|s\d+)", re.IGNORECASE)
+_RESERVED = re.compile(rf"{MERGE_SOURCE}|tm_(item|inner|key|count|rank|[chkos]\d+)", re.IGNORECASE)
 _OURS = re.compile(r"[ks]\d+", re.IGNORECASE)
 
 
@@ -46,33 +46,50 @@ def decompose(
     tree: exp.Expression,
     is_streamed: Callable[[exp.Table], bool],
     spelling: Mapping[str, str] | None = None,
+    *,
+    prefixes: tuple[str, str] | None = None,
+    hidden: Mapping[str, exp.Expression] | None = None,
 ) -> Decomposition | NotDecomposable:
     """Split a query over one streamed table; the tree given stays as it is.
 
     ``spelling`` is how the tables write their columns, by lower-case name: DuckDB names the column
     of ``SELECT K`` as the table does.
+
+    ``prefixes`` begin the names of keys and states; given by who has checked the query's names, as
+    when the tree holds parts of a split already. ``hidden`` are expressions over the block's FROM,
+    by name, that partials are kept apart by and the final does not see: what reads partials
+    chooses among them, drops those columns and merges as the split without them does.
     """
     try:
-        return _decompose(tree, is_streamed, spelling or {})
+        return _decompose(tree, is_streamed, spelling or {}, prefixes, hidden or {})
     except Refused as refused:
         return NotDecomposable(refused.reason)
 
 
-def _decompose(
-    tree: exp.Expression, is_streamed: Callable[[exp.Table], bool], spelling: Mapping[str, str]
-) -> Decomposition:
-    if not isinstance(tree, exp.Query):
-        raise Refused("only queries are split")
+def free_prefixes(tree: exp.Expression) -> tuple[str, str]:
+    """How the names of keys and states may begin."""
     names = {str(node.this).lower() for node in tree.find_all(exp.Identifier)}
     if any(map(_RESERVED.fullmatch, names)):
         raise Refused("the query uses a name that columns of partial results have")
+    return ("tm_k", "tm_s") if any(map(_OURS.fullmatch, names)) else ("k", "s")
+
+
+def _decompose(
+    tree: exp.Expression,
+    is_streamed: Callable[[exp.Table], bool],
+    spelling: Mapping[str, str],
+    prefixes: tuple[str, str] | None,
+    hidden: Mapping[str, exp.Expression],
+) -> Decomposition:
+    if not isinstance(tree, exp.Query):
+        raise Refused("only queries are split")
+    prefixes = prefixes or free_prefixes(tree)
     scan = _copy_at(tree, _only_scan(tree, is_streamed))
     block = find_block(scan)
-    prefixes = ("tm_k", "tm_s") if any(map(_OURS.fullmatch, names)) else ("k", "s")
     if block.kind == AGGREGATE:
-        split = split_grouping(block.select, *prefixes, spelling)
+        split = split_grouping(block.select, *prefixes, spelling, hidden)
     else:
-        split = split_rows(block.select, block.kind, spelling)
+        split = split_rows(block.select, block.kind, spelling, hidden)
     split.partial.set("with_", needed_with(block.select))
     check_free(block.select, split.partial)
     final = put_in_place(block.select, split.final, scan)
@@ -88,6 +105,7 @@ def _decompose(
         marked[0],
         block.kind,
         split.growing,
+        split.hidden,
     )
 
 

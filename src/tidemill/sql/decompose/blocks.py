@@ -34,25 +34,36 @@ _RANKS = (exp.RowNumber, exp.Rank, exp.DenseRank)
 
 
 @dataclass(frozen=True)
+class Level:
+    """A SELECT, and the FROM item through which the stream's rows reach it."""
+
+    select: exp.Select
+    source: exp.Expr
+
+
+@dataclass(frozen=True)
 class Block:
-    """The SELECT to split, and how its rows meet."""
+    """The SELECT to split, how its rows meet, and the levels from the stream up to it."""
 
     select: exp.Select
     kind: str
+    levels: tuple[Level, ...] = ()
 
 
 def find_block(scan: exp.Table) -> Block:
     """Climb from the stream's table to the block that is to be split."""
     node: exp.Expr = scan
     is_ordered_below = False
+    levels: list[Level] = []
     while True:
         select = _select_of(node)
+        levels.append(Level(select, node))
         kind = _kind_of(select)
         above = _outside(select)
         if kind != ROWS or above is None:
             if is_ordered_below and kind in (ROWS, TOP):
                 raise Refused("a subquery gives its rows in an order of its own")
-            return Block(select, kind)
+            return Block(select, kind, tuple(levels))
         is_ordered_below = is_ordered_below or select.args.get("order") is not None
         if isinstance(above, exp.CTE):
             node = _only_use(above)

@@ -73,7 +73,7 @@ def aggregate_at(node: exp.Expr) -> AggregateCall | None:
     inner: exp.Expr = node
     while isinstance(inner, _WRAPPERS):
         inner = inner.this
-    name = _duckdb_name(inner)
+    name = duckdb_name(inner)
     if not isinstance(inner, exp.AggFunc) and name not in AGGREGATES:
         return None
     return _read(node, inner, _SAME.get(name, name))
@@ -98,7 +98,7 @@ def _is_wrapped(node: exp.Expr) -> bool:
     return isinstance(node.parent, _WRAPPERS) and node.arg_key == "this"
 
 
-def _duckdb_name(node: exp.Expr) -> str:
+def duckdb_name(node: exp.Expr) -> str:
     """The name under which DuckDB sees a call; empty for what is printed as an operator."""
     if isinstance(node, exp.Anonymous):
         return str(node.this).lower()

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 
 from sqlglot import exp
 
@@ -36,15 +37,21 @@ class Split:
     keys: tuple[str, ...]
     states: tuple[str, ...]
     growing: tuple[str, ...] = ()
+    hidden: Mapping[str, str] = field(default_factory=dict)
 
 
 def split_grouping(
-    block: exp.Select, key_prefix: str, state_prefix: str, spelling: Mapping[str, str]
+    block: exp.Select,
+    key_prefix: str,
+    state_prefix: str,
+    spelling: Mapping[str, str],
+    hidden: Mapping[str, exp.Expression],
 ) -> Split:
-    above = _Above(block, key_prefix, state_prefix, spelling)
+    above = _Above(block, key_prefix, state_prefix, spelling, hidden)
     final = above.select()
     if not above.keys and not above.states.all:
         above.states.add(call("count", exp.Star()), lambda state: call("sum", state))
+    places = above.hide()
     return Split(
         _partial(block, above),
         _merge(above),
@@ -52,6 +59,7 @@ def split_grouping(
         tuple(above.keys),
         tuple(state.name for state in above.states.all),
         tuple(above.states.growing),
+        places,
     )
 
 
@@ -106,6 +114,7 @@ class _Above:
     key_prefix: str
     state_prefix: str
     spelling: Mapping[str, str]
+    hidden: Mapping[str, exp.Expression]
     keys: dict[str, exp.Expression] = field(default_factory=dict)
     _forms: dict[str, str] = field(default_factory=dict)
     _open: set[int] = field(default_factory=set)
@@ -121,7 +130,7 @@ class _Above:
             for at, item in reversed(list(enumerate(self.items)))
             if isinstance(item, exp.Alias)
         }
-        self._form = _forms_of(self.block)
+        self._form = _forms_of(self.block, *self.hidden.values())
         if self.block.args.get("where") is not None:
             self._check_names(self.block.args["where"], "WHERE")
         for key in self._group_keys():
@@ -160,6 +169,17 @@ class _Above:
         return select
 
     # Keys.
+
+    def hide(self) -> dict[str, str]:
+        """Add the keys that the final does not see; answers the column of each."""
+        places = {}
+        for name, key in self.hidden.items():
+            form = self._form(key)
+            if form not in self._forms:
+                self.keys[name] = key
+                self._forms[form] = name
+            places[name] = self._forms[form]
+        return places
 
     def _group_keys(self) -> list[exp.Expression]:
         group = self.block.args.get("group")
@@ -271,7 +291,9 @@ def source_names(select: exp.Select) -> set[str]:
 
 def _bare(item: exp.Expression) -> exp.Expression:
     """A select item without its alias and its outer parentheses."""
-    bare = (item.this if isinstance(item, exp.Alias) else item).unnest()
+    bare = item.this if isinstance(item, exp.Alias) else item
+    while isinstance(bare, exp.Paren):  # those of a subquery are its own
+        bare = bare.this
     assert isinstance(bare, exp.Expression)
     return bare
 
@@ -288,11 +310,11 @@ def _uses(node: exp.Expression, name: str) -> bool:
     return any(found.name.lower() == name.lower() for found in node.find_all(exp.Column))
 
 
-def _forms_of(block: exp.Select) -> Callable[[exp.Expression], str]:
+def _forms_of(*parts: exp.Expression) -> Callable[[exp.Expression], str]:
     """How expressions are compared: as text, without case, and without the tables' names where
     a column's name alone says which one is meant."""
     tables: dict[str, set[str]] = {}
-    for node in block.find_all(exp.Column):
+    for node in chain.from_iterable(part.find_all(exp.Column) for part in parts):
         if node.table:
             tables.setdefault(node.name.lower(), set()).add(node.table.lower())
     clear = {name for name, found in tables.items() if len(found) == 1}

@@ -5,7 +5,8 @@ Everything here is data: EXPLAIN prints it, Spark tasks are sent its SQL, views 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from sqlglot import exp
 
@@ -23,7 +24,8 @@ class Decomposition:
 
     ``keys`` and ``states`` name the columns of a partial. Both are empty when a star in the query
     hides them. ``growing`` are states that grow with the rows (sets, lists): their size is that of
-    the values they hold, in memory, for each group.
+    the values they hold, in memory, for each group. ``hidden`` tells in which column of a partial
+    each hidden key is: one of its own, or a key that the query has anyway.
     """
 
     partial: exp.Select
@@ -34,6 +36,7 @@ class Decomposition:
     scan: exp.Table
     kind: str
     growing: tuple[str, ...] = ()
+    hidden: Mapping[str, str] = field(default_factory=dict)
 
     def explain(self) -> list[str]:
         """The three queries as EXPLAIN shows them."""

@@ -4,26 +4,29 @@ The partial is the block itself, without what only the whole can decide. Its col
 names where they are distinct; an expression that orders the rows and is not among them becomes one
 more column (``tm_o0`` …), which the final leaves out again. The first k rows of the whole are among
 the first k of the parts, so ORDER BY … LIMIT runs below, in merges and above; with an OFFSET, the
-parts keep k + offset rows.
+parts keep k + offset rows. Hidden keys come first; the first k are kept for each of their values.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from sqlglot import exp
 
 from tidemill.sql.decompose.blocks import DISTINCT, TOP, TOP_OF_KEYS
 from tidemill.sql.decompose.grouping import Split
 from tidemill.sql.decompose.names import is_star, output_names
-from tidemill.sql.decompose.nodes import column, named, source
+from tidemill.sql.decompose.nodes import call, column, named, nested, source
 from tidemill.sql.decompose.plan import Refused
 
 _ORDER, _COLUMN = "tm_o", "tm_c"
 
 
-def split_rows(block: exp.Select, kind: str, spelling: Mapping[str, str]) -> Split:
+def split_rows(
+    block: exp.Select, kind: str, spelling: Mapping[str, str], hidden: Mapping[str, exp.Expression]
+) -> Split:
     columns = _Columns(block, spelling)
+    places = columns.hide(hidden, kind)
     order = columns.order(block.args.get("order"))
     partial, merge = block.copy(), exp.Select(expressions=[exp.Star()], from_=source())
     partial.set("with_", None)
@@ -31,12 +34,14 @@ def split_rows(block: exp.Select, kind: str, spelling: Mapping[str, str]) -> Spl
     for name in ("order", "limit", "offset"):
         partial.set(name, None)
     if kind == TOP:
-        _push_limit(block, partial, merge, order)
+        _push_limit(block, partial, merge, order if not columns.hidden else None)
     elif kind == TOP_OF_KEYS:
         rank = block.args["qualify"].copy()
         _over_columns(rank.this.this, columns)
-        merge.set("qualify", rank)
         final.set("qualify", rank.copy())
+        _for_each(rank.this.this, map(column, columns.hidden))
+        merge.set("qualify", rank)
+        _for_each(partial.args["qualify"].this.this, columns.hidden.values())
     elif kind == DISTINCT:
         if columns.extra:
             raise Refused("SELECT DISTINCT is ordered by an expression that it does not give")
@@ -50,7 +55,32 @@ def split_rows(block: exp.Select, kind: str, spelling: Mapping[str, str]) -> Spl
     for name in ("limit", "offset"):
         if block.args.get(name) is not None:
             final.set(name, block.args[name].copy())
-    return Split(partial, merge, final, columns.kept(), tuple(columns.extra))
+    if kind == TOP and columns.hidden:
+        partial, merge = (_first_of_each(s, order, columns) for s in (partial, merge))
+    kept = (*(columns.hidden if kind == DISTINCT else ()), *columns.kept())
+    return Split(partial, merge, final, kept, tuple(columns.extra), hidden=places)
+
+
+def _for_each(window: exp.Window, parts: Iterable[exp.Expression]) -> None:
+    """A ranking window by more parts."""
+    given = window.args.get("partition_by") or []
+    window.set("partition_by", [*given, *(part.copy() for part in parts)])
+
+
+def _first_of_each(select: exp.Select, order: exp.Order | None, columns: _Columns) -> exp.Select:
+    """The first k rows for each value of the hidden keys, in place of the first k."""
+    limit = select.args["limit"].expression
+    select.set("limit", None)
+    rank = exp.Window(this=call("row_number"), over="OVER")
+    _for_each(rank, map(column, columns.hidden))
+    if order is not None:
+        rank.set("order", order.copy())
+    is_first = exp.LTE(this=rank, expression=exp.paren(limit))
+    return exp.Select(
+        expressions=[exp.Star()],
+        from_=exp.From(this=nested(select)),
+        qualify=exp.Qualify(this=is_first),
+    )
 
 
 def _push_limit(
@@ -87,6 +117,7 @@ class _Columns:
     def __init__(self, block: exp.Select, spelling: Mapping[str, str]) -> None:
         self._items: list[exp.Expression] = block.expressions
         self.extra: dict[str, exp.Expression] = {}
+        self.hidden: dict[str, exp.Expression] = {}
         stars = [item for item in self._items if is_star(item)]
         self._has_star = bool(stars)
         if stars and not _is_distinctly_named(stars, block):
@@ -107,6 +138,20 @@ class _Columns:
             names.append(name)
         return names
 
+    def hide(self, hidden: Mapping[str, exp.Expression], kind: str) -> dict[str, str]:
+        """Add keys that the final does not see; answers the column of each."""
+        places = {}
+        for name, key in hidden.items():
+            same = [
+                below
+                for item, below in zip(self._plain, self._below, strict=True)
+                if kind == DISTINCT and item.unalias() == key
+            ]
+            if not same:
+                self.hidden[name] = key
+            places[name] = same[0] if same else name
+        return places
+
     def kept(self) -> tuple[str, ...]:
         return () if self._has_star else tuple(self._below)
 
@@ -125,6 +170,7 @@ class _Columns:
         names = iter(self._below)
         items = [item if is_star(item) else _renamed(item, next(names)) for item in self._items]
         items = [item.copy() for item in items]
+        items = [*(named(part.copy(), name) for name, part in self.hidden.items()), *items]
         return [*items, *(named(part.copy(), name) for name, part in self.extra.items())]
 
     def above(self) -> list[exp.Expression]:
@@ -135,7 +181,7 @@ class _Columns:
         ]
 
     def _star(self) -> exp.Expression:
-        ours = [*self._below, *self.extra]
+        ours = [*self.hidden, *self._below, *self.extra]
         if not ours:
             return exp.Star()
         return exp.Star(except_=[exp.to_identifier(name, quoted=True) for name in ours])
@@ -175,7 +221,7 @@ class _Columns:
     def place(self, value: exp.Expression) -> exp.Expression:
         """The column of partials that holds an expression of the block."""
         for item, below in zip(self._plain, self._below, strict=True):
-            if isinstance(item, exp.Column) and item == value:
+            if isinstance(item, exp.Column) and _is_same(item, value):
                 return column(below)
         for name, part in self.extra.items():
             if part == value:
@@ -191,6 +237,13 @@ def _is_distinctly_named(stars: Sequence[exp.Expression], block: exp.Select) -> 
     joins: list[exp.Join] = block.args.get("joins") or []
     adds_none = all({join.side.upper(), join.kind.upper()} & {"SEMI", "ANTI"} for join in joins)
     return adds_none or isinstance(stars[0], exp.Column)
+
+
+def _is_same(item: exp.Column, value: exp.Expression) -> bool:
+    """Whether both are one column; a name without its table's is that of one table only."""
+    if not isinstance(value, exp.Column) or item.name.lower() != value.name.lower():
+        return False
+    return item.table.lower() == value.table.lower() or not (item.table and value.table)
 
 
 def _uses(node: exp.Expression, name: str) -> bool:

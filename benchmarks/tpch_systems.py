@@ -1,0 +1,354 @@
+"""The workers of the TPC-H stream benchmark: line items poured in while a query is kept answered.
+
+One thread inserts batches as fast as it can, each durable before the next; another one asks for the
+answer once a second. The clock stops when an answer holds all rows. After that some more batches
+come one by one, and the refresh after each is timed on an otherwise idle system.
+
+- Tidemill has a materialized view and reads it.
+- DuckDB inserts into a table and runs the whole query (deferred recomputation); on disk, and once
+  more in memory, where nothing is durable.
+- Spark is given files and has a streaming query with a trigger each second (complete mode, what is
+  above the groups in ``foreachBatch``).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet
+
+import tidemill
+from benchmarks import lineitem, tpch_data
+from benchmarks.pouring import quiet
+from benchmarks.systems import plain_spark
+from benchmarks.systems.base import Row, plain_rows
+from benchmarks.tpch_questions import StreamQuestion
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+AFTER_BATCHES = 5
+REFRESH_S = 1.0
+FILE_BATCHES = 10  # Spark gets larger files: small ones only cost it time
+_TIME = re.compile(r"TIMESTAMP '([^']*)'")
+
+
+@dataclass(frozen=True)
+class Poured:
+    """One run: ``during`` are the seconds of the refreshes meanwhile, ``after`` of those after."""
+
+    rows: int
+    seconds: float
+    during: tuple[float, ...]
+    after: tuple[float, ...]
+    answer: list[Row]
+    remark: str = ""
+
+
+class Stream:
+    """A system with the tables that do not change; ``rows`` line items are at hand to be poured."""
+
+    def __init__(self, folder: Path, rows: int) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self.lines = tpch_data.lines(rows)
+        self.open(tpch_data.tables(rows))
+
+    def open(self, tables: Any) -> None:
+        raise NotImplementedError
+
+    def settings(self) -> dict[str, str]:
+        raise NotImplementedError
+
+    def begin(self, question: StreamQuestion) -> None:
+        """An empty stream, and the query over it."""
+        raise NotImplementedError
+
+    def insert(self, batch: pa.Table) -> None:
+        raise NotImplementedError
+
+    def refresh(self) -> pa.Table:
+        """The answer over all rows that were inserted before; called by one thread at a time."""
+        raise NotImplementedError
+
+    def end(self) -> str:
+        """Remove the stream; answers a remark."""
+        raise NotImplementedError
+
+    def pour(self, question: StreamQuestion, batches: int | None = None) -> Poured:
+        """All line items, or the first batches."""
+        given = self.lines[:batches]
+        poured, rest = given[:-AFTER_BATCHES], given[-AFTER_BATCHES:]
+        self.begin(question)
+        with quiet():
+            reader = _Reader(self.refresh)
+            for batch in poured:
+                self.insert(batch)
+            reader.stop()
+            self.refresh()
+            seconds = time.perf_counter() - reader.began
+            after = []
+            for batch in rest:
+                self.insert(batch)
+                began = time.perf_counter()
+                answer = self.refresh()
+                after.append(time.perf_counter() - began)
+        rows = sum(batch.num_rows for batch in poured)
+        found = sorted(plain_rows(answer))
+        return Poured(rows, seconds, tuple(reader.taken), tuple(after), found, self.end())
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+
+class _Reader:
+    """A thread that refreshes at every whole second; moments that were missed are left out."""
+
+    def __init__(self, refresh: Any) -> None:
+        self.taken: list[float] = []
+        self._failed: BaseException | None = None
+        self._refresh = refresh
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self.began = time.perf_counter()
+        self._thread.start()
+
+    def _run(self) -> None:
+        due = self.began + REFRESH_S
+        while not self._stop.wait(max(due - time.perf_counter(), 0)):
+            began = time.perf_counter()
+            try:
+                self._refresh()
+            except BaseException as error:
+                self._failed = error
+                return
+            now = time.perf_counter()
+            self.taken.append(now - began)
+            due = max(due + REFRESH_S, now)
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join()
+        if self._failed is not None:
+            raise self._failed
+
+
+class TideStream(Stream):
+    def open(self, tables: Any) -> None:
+        self.db = tidemill.open(self.folder / "warehouse")
+        for name, rows in tables.items():
+            self.db.sql(f"CREATE TABLE {name} ({tpch_data.SQL[name]})")
+            self.db.append(name, rows)
+
+    def settings(self) -> dict[str, str]:
+        return {
+            "version": tidemill.__version__,
+            "durability": "sync: fdatasync of the log before each append returns",
+            "stream": "time l_shipdate, partition = '30 days', all rows stay in memory",
+            "query": "CREATE MATERIALIZED VIEW, read with SELECT *",
+        }
+
+    def begin(self, question: StreamQuestion) -> None:
+        self.db.sql(
+            f"CREATE STREAMING TABLE lineitem ({lineitem.COLUMNS_SQL}, "
+            "WATERMARK FOR l_shipdate AS l_shipdate - INTERVAL '5' SECOND) "
+            "WITH (clock = 'event', partition = '30 days', memory = '8 GB', move = 'manual')"
+        )
+        self.db.sql(f"CREATE MATERIALIZED VIEW answer AS {question.sql}")
+
+    def insert(self, batch: pa.Table) -> None:
+        self.db.append("lineitem", batch)
+
+    def refresh(self) -> pa.Table:
+        return self.db.sql("SELECT * FROM answer").arrow()
+
+    def end(self) -> str:
+        asked = "SELECT state, groups, state_bytes FROM tidemill.views WHERE view_name = 'answer'"
+        state, groups, size = self.db.sql(asked).fetchall()[0]
+        self.db.sql("DROP MATERIALIZED VIEW answer")
+        self.db.sql("DROP TABLE lineitem")
+        return f"{state}; {groups:,} groups, {size:,} bytes"
+
+    def close(self) -> None:
+        self.db.close()
+
+
+class DuckStream(Stream):
+    """Deferred recomputation: rows are kept, the query runs whole when it is asked."""
+
+    place = "duck.db"
+
+    def open(self, tables: Any) -> None:
+        place = self.place if self.place == ":memory:" else str(self.folder / self.place)
+        self.connection = duckdb.connect(place)
+        for name, rows in tables.items():
+            self.connection.register("given", rows)
+            self.connection.execute(f"CREATE TABLE {name} ({tpch_data.SQL[name]})")
+            self.connection.execute(f"INSERT INTO {name} SELECT * FROM given")
+            self.connection.unregister("given")
+        self.reader = self.connection.cursor()
+
+    def settings(self) -> dict[str, str]:
+        threads = self.connection.execute("SELECT current_setting('threads')").fetchall()[0][0]
+        durability = "one commit a batch, write-ahead log synced (DuckDB's default)"
+        return {
+            "version": duckdb.__version__,
+            "threads": str(threads),
+            "durability": durability if self.place != ":memory:" else "none: in memory",
+            "query": "run whole at each refresh",
+        }
+
+    def begin(self, question: StreamQuestion) -> None:
+        self.connection.execute(f"CREATE TABLE lineitem ({lineitem.COLUMNS_SQL})")
+        self.sql = question.sql
+
+    def insert(self, batch: pa.Table) -> None:
+        self.connection.execute("INSERT INTO lineitem SELECT * FROM batch")
+
+    def refresh(self) -> pa.Table:
+        return self.reader.sql(self.sql).to_arrow_table()
+
+    def end(self) -> str:
+        self.connection.execute("DROP TABLE lineitem")
+        return ""
+
+    def close(self) -> None:
+        self.reader.close()
+        self.connection.close()
+
+
+class DuckMemoryStream(DuckStream):
+    place = ":memory:"
+
+
+class SparkStream(Stream):
+    """Structured Streaming from a folder that Parquet files are put into, synced."""
+
+    def open(self, tables: Any) -> None:
+        self.session = plain_spark.start(self.folder / "spark")
+        for name, rows in tables.items():
+            path = self.folder / f"{name}.parquet"
+            pa.parquet.write_table(rows, path)
+            frame = self.session.read.parquet(str(path)).cache()
+            frame.count()
+            frame.createOrReplaceTempView(name)
+        self._runs = 0
+
+    def settings(self) -> dict[str, str]:
+        rows = FILE_BATCHES * tpch_data.BATCH_ROWS
+        return {
+            **plain_spark.settings(self.session),
+            "durability": f"Parquet files of {rows:,} rows, each synced before the next",
+            "query": "readStream.parquet, complete mode, trigger every second, foreachBatch",
+        }
+
+    def begin(self, question: StreamQuestion) -> None:
+        self._runs += 1
+        self._place = self.folder / f"run-{self._runs}"
+        self._rows = self._place / "rows"
+        self._rows.mkdir(parents=True)
+        self._waiting: list[pa.Table] = []
+        self._files = 0
+        self._answer: pa.Table | None = None
+        schema = self._schema()
+        source = self.session.readStream.schema(schema).parquet(str(self._rows))
+        source.createOrReplaceTempView("lineitem")
+        grouped = self.session.sql(_spelled(question.grouped))
+        above = None if question.above is None else _spelled(question.above)
+
+        def keep(frame: DataFrame, _: int) -> None:
+            if above is not None:
+                frame.createOrReplaceTempView("grouped")
+                frame = frame.sparkSession.sql(above)
+            self._answer = frame.toArrow()
+
+        self._query = (
+            grouped.writeStream.outputMode("complete")
+            .option("checkpointLocation", str(self._place / "checkpoint"))
+            .trigger(processingTime="1 second")
+            .foreachBatch(keep)
+            .start()
+        )
+
+    def _schema(self) -> Any:
+        path = self._place / "empty.parquet"
+        pa.parquet.write_table(lineitem.SCHEMA.empty_table(), path)
+        return self.session.read.parquet(str(path)).schema
+
+    def insert(self, batch: pa.Table) -> None:
+        self._waiting.append(batch)
+        if len(self._waiting) == FILE_BATCHES:
+            self._write()
+
+    def _write(self) -> None:
+        """What waits becomes a file, all at once."""
+        self._files += 1
+        draft, path = self._place / "draft", self._rows / f"{self._files:05}.parquet"
+        with draft.open("wb") as file:
+            pa.parquet.write_table(pa.concat_tables(self._waiting), file)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.rename(path)
+        self._waiting = []
+
+    def refresh(self) -> pa.Table:
+        if self._waiting:
+            self._write()
+        self._query.processAllAvailable()
+        return self._answer
+
+    def pour(self, question: StreamQuestion, batches: int | None = None) -> Poured:
+        """As the others, but refreshes come from the trigger instead of a reader."""
+        given = self.lines[:batches]
+        poured, rest = given[:-AFTER_BATCHES], given[-AFTER_BATCHES:]
+        self.begin(question)
+        with quiet():
+            began = time.perf_counter()
+            for batch in poured:
+                self.insert(batch)
+            self.refresh()
+            seconds = time.perf_counter() - began
+            during = self._triggers_s()
+            after = []
+            for batch in rest:
+                self.insert(batch)
+                began = time.perf_counter()
+                answer = self.refresh()
+                after.append(time.perf_counter() - began)
+        rows = sum(batch.num_rows for batch in poured)
+        found = sorted(plain_rows(answer))
+        return Poured(rows, seconds, during, tuple(after), found, self.end())
+
+    def _triggers_s(self) -> tuple[float, ...]:
+        told = [progress for progress in self._query.recentProgress if progress["numInputRows"]]
+        return tuple(one["durationMs"]["triggerExecution"] / 1_000 for one in told)
+
+    def end(self) -> str:
+        self._query.stop()
+        shutil.rmtree(self._place, ignore_errors=True)
+        return ""
+
+    def close(self) -> None:
+        plain_spark.stop(self.session)
+
+
+def _spelled(sql: str) -> str:
+    """The columns' own type, so that filters reach the files."""
+    return _TIME.sub(r"TIMESTAMP_NTZ '\1'", sql)
+
+
+SYSTEMS = {
+    "tidemill": "TideStream",
+    "duckdb": "DuckStream",
+    "duckdb-memory": "DuckMemoryStream",
+    "spark": "SparkStream",
+}

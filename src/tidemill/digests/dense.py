@@ -1,0 +1,296 @@
+"""Dense states: groups as slots of an index, states as arrays that rows are added to in place.
+
+1. A batch becomes columns: keys and arguments. When they are columns of the rows, they are taken
+   as they are; else DuckDB computes them (``projection_sql``), WHERE and joins included.
+2. Whatever could not be held exactly raises NotPackable here, before anything is absorbed.
+3. The index answers the slot of every row; cells absorb the arguments, one after the other.
+
+Digests of one stream with the same keys and the same WHERE are members of one ``DenseGroup``:
+columns and slots are computed once for all. Each member has cells of its own, so that members
+may have absorbed different rows: one that was added later, or whose history is still read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from tidemill.digests.arrays import (
+    Array,
+    Growing,
+    NotPackable,
+    Numbers,
+    numbers_of,
+    valid_of,
+    whole,
+)
+from tidemill.digests.cells import Cell, cell_for
+from tidemill.digests.index import KeyIndex
+from tidemill.digests.shape import CellPlan, DensePlan, plan_dense, projection_sql
+
+__all__ = ["DenseGroup", "DensePlan", "DenseState", "NotPackable", "plan_dense"]
+
+Project = Callable[[str, pa.Table], pa.Table]
+
+
+class _Member:
+    """The cells of one digest, and which groups have rows of it (None: all of the index)."""
+
+    def __init__(self, plan: DensePlan, groups: int) -> None:
+        self.plan = plan
+        self.cells: list[Cell] = [cell_for(cell.function, cell.type) for cell in plan.cells]
+        self._present: Growing | None = None
+        self._grow(groups)
+        if not plan.keys:  # the one group is there without rows
+            for cell in self.cells:
+                cell.absorb(np.zeros(0, np.intp), np.zeros(0, np.int8), 0)
+        elif groups:
+            self.pass_by(0, groups)
+
+    def _grow(self, groups: int) -> None:
+        for cell in self.cells:
+            cell.grow(groups)
+
+    def _note_absent(self, before: int) -> None:
+        if self._present is None:
+            self._present = Growing(np.bool_, False)
+            self._present.grow(before)
+            self._present.array[:] = True
+
+    def pass_by(self, before: int, groups: int) -> None:
+        """Other members got new groups, without rows of this one."""
+        self._grow(groups)
+        if groups > before:
+            self._note_absent(before)
+        if self._present is not None:
+            self._present.grow(groups)
+
+    def absorb(self, slots: Array, given: Sequence[Numbers], before: int, groups: int) -> None:
+        """Add one value of each cell for every slot."""
+        self._grow(groups)
+        touched = self._touched(before)
+        chosen: dict[int, tuple[Array, Array]] = {}
+        for cell, numbers in zip(self.cells, given, strict=True):
+            if numbers.valid is None:
+                cell.absorb(slots, numbers.values, None)
+                continue
+            if id(numbers) not in chosen:
+                chosen[id(numbers)] = slots[numbers.valid], numbers.values[numbers.valid]
+            cell.absorb(*chosen[id(numbers)], touched)
+        if self._present is not None:
+            self._present.grow(groups)
+            self._present.array[slots] = True
+
+    def _touched(self, before: int) -> Array | int:
+        return before if self._present is None else self._present.array[:before].copy()
+
+    def mask(self) -> Array | None:
+        """Which groups of the index are groups of this digest; None: all."""
+        if self._present is not None and self._present.array.all():
+            self._present = None
+        return None if self._present is None else self._present.array
+
+    @property
+    def nbytes(self) -> int:
+        return sum(cell.nbytes for cell in self.cells)
+
+
+class DenseGroup:
+    """One index, and the cells of the digests that share it."""
+
+    def __init__(self, plans: Mapping[str, DensePlan]) -> None:
+        self._members: dict[str, _Member] = {}
+        self._index: KeyIndex | None = None
+        for name, plan in plans.items():
+            self.add(name, plan)
+
+    def add(self, name: str, plan: DensePlan) -> None:
+        """A new member; it has no rows yet."""
+        if self._index is None:
+            self._index = KeyIndex([key.type for key in plan.keys])
+            self._shape = plan
+        assert plan.share == self._shape.share, "digests of other keys or rows"
+        self._members[name] = _Member(plan, self._index.groups)
+        self._plan_columns()
+
+    def remove(self, name: str) -> None:
+        del self._members[name]
+        self._plan_columns()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._members)
+
+    def _plan_columns(self) -> None:
+        plans = [member.plan for member in self._members.values()]
+        self._arguments = tuple(dict.fromkeys(text for plan in plans for text in plan.arguments))
+        self._projection = projection_sql(self._shape, self._arguments)
+        wanted = [*self._shape.key_sources, *self._arguments]
+        bare = {text: name for plan in plans for text, name in plan.bare.items()}
+        is_taken = self._shape.is_plain and all(text in bare for text in wanted)
+        self._columns = [bare[text].lower() for text in wanted] if is_taken else None
+
+    @property
+    def index(self) -> KeyIndex:
+        assert self._index is not None, "a group without members"
+        return self._index
+
+    def plan(self, name: str) -> DensePlan:
+        return self._members[name].plan
+
+    # Absorbing.
+
+    def absorb(self, rows: pa.Table, project: Project, only: Iterable[str] | None = None) -> None:
+        """Take in rows of the stream, into all members or some.
+
+        Raises NotPackable, with the member it is about if it is about one; then nothing was
+        absorbed."""
+        members = {name: self._members[name] for name in only or self._members}
+        columns, size = self._taken(rows) or self._projected(rows, project)
+        keys = columns[: len(self._shape.keys)]
+        arguments = dict(zip(self._arguments, columns[len(keys) :], strict=True))
+        numbers: dict[tuple[str | None, bool], Numbers] = {}
+        given: dict[str, list[Numbers]] = {}
+        for name, member in members.items():
+            given[name] = [_given(cell, arguments, size, numbers) for cell in member.plan.cells]
+        self._add(members, given, keys, size)
+
+    def _taken(self, rows: pa.Table) -> tuple[list[pa.Array], int] | None:
+        """Columns of the rows themselves; None where an expression is wanted."""
+        names = {name.lower(): at for at, name in enumerate(rows.column_names)}
+        if self._columns is None or any(name not in names for name in self._columns):
+            return None
+        return [whole(rows.column(names[name])) for name in self._columns], rows.num_rows
+
+    def _projected(self, rows: pa.Table, project: Project) -> tuple[list[pa.Array], int]:
+        found = project(self._projection, rows)
+        wanted = len(self._shape.keys) + len(self._arguments)
+        return [whole(column) for column in found.columns[:wanted]], found.num_rows
+
+    def absorb_partials(self, name: str, partials: pa.Table) -> None:
+        """Take in partial results of one member, as DuckDB computed them."""
+        member = self._members[name]
+        keys = [whole(partials.column(key.name)) for key in member.plan.keys]
+        given = [numbers_of(partials.column(cell.name)) for cell in member.plan.cells]
+        self._add({name: member}, {name: given}, keys, partials.num_rows)
+
+    def _add(
+        self,
+        members: Mapping[str, _Member],
+        given: Mapping[str, Sequence[Numbers]],
+        keys: Sequence[pa.Array],
+        size: int,
+    ) -> None:
+        if size == 0:
+            return
+        for name, member in members.items():
+            _admit(name, member, given[name])
+        before = self.index.groups
+        slots = self.index.slots(keys, size)
+        groups = self.index.groups
+        with np.errstate(all="ignore"):  # NaN and infinity are values like others
+            for name, member in self._members.items():
+                if name in members:
+                    member.absorb(slots, given[name], before, groups)
+                else:
+                    member.pass_by(before, groups)
+
+    # Answers.
+
+    def table(self, name: str) -> pa.Table:
+        """The digest's groups; arrays are shared with the state until it absorbs again."""
+        member = self._members[name]
+        names = [key.name for key in member.plan.keys] + [cell.name for cell in member.plan.cells]
+        columns = [*self.index.columns(), *(cell.column() for cell in member.cells)]
+        table = pa.table(columns, names=names)
+        mask = member.mask()
+        return table if mask is None else table.filter(pa.array(mask))
+
+    def groups(self, name: str) -> int:
+        mask = self._members[name].mask()
+        return self.index.groups if mask is None else int(mask.sum())
+
+    def nbytes(self, name: str | None = None) -> int:
+        """Of one member's cells, or of all and the index."""
+        if name is not None:
+            return self._members[name].nbytes
+        return self.index.nbytes + sum(member.nbytes for member in self._members.values())
+
+    def clear(self) -> None:
+        self.index.clear()
+        for name, member in self._members.items():
+            self._members[name] = _Member(member.plan, self.index.groups)
+
+    def clear_member(self, name: str) -> None:
+        """Forget the rows of one member; the last one takes the index with it."""
+        if len(self._members) == 1:
+            self.clear()
+        else:
+            self._members[name] = _Member(self._members[name].plan, self.index.groups)
+
+
+class DenseState:
+    """One member of a group, as a state."""
+
+    def __init__(self, group: DenseGroup, name: str, project: Project) -> None:
+        self.group = group
+        self.name = name
+        self._project = project
+        self._plan = group.plan(name)
+
+    def absorb(self, rows: pa.Table) -> None:
+        self.group.absorb(rows, self._project, (self.name,))
+
+    def absorb_partials(self, partials: pa.Table) -> None:
+        self.group.absorb_partials(self.name, partials)
+
+    def table(self) -> pa.Table:
+        return self.group.table(self.name)
+
+    def select_sql(self, source: str) -> str:
+        return self._plan.select_sql(source)
+
+    @property
+    def groups(self) -> int:
+        return self.group.groups(self.name)
+
+    @property
+    def nbytes(self) -> int:
+        alone = len(self.group.names) == 1
+        return self.group.nbytes(None if alone else self.name)
+
+    def clear(self) -> None:
+        self.group.clear_member(self.name)
+
+    def describe(self) -> str:
+        return f"dense, {self.group.index.describe()}"
+
+
+def _given(
+    cell: CellPlan,
+    arguments: Mapping[str, pa.Array],
+    size: int,
+    known: dict[tuple[str | None, bool], Numbers],
+) -> Numbers:
+    """The numbers that a cell absorbs; cells with the same argument get the same object."""
+    is_count = cell.function == "count"
+    key = cell.argument, is_count
+    if key not in known:
+        array = None if cell.argument is None else arguments[cell.argument]
+        if is_count:
+            valid = None if array is None else valid_of(array)
+            known[key] = Numbers(np.ones(size, np.int64), valid)
+        else:
+            known[key] = numbers_of(array)
+    return known[key]
+
+
+def _admit(name: str, member: _Member, given: Sequence[Numbers]) -> None:
+    for cell, numbers in zip(member.cells, given, strict=True):
+        values, valid = numbers.values, numbers.valid
+        try:
+            cell.admit(values if valid is None else values[valid])
+        except NotPackable as refused:
+            raise NotPackable(refused.reason, name) from refused

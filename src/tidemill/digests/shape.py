@@ -1,0 +1,236 @@
+"""The shape of a digest that arrays can hold: what its partial query groups and adds up.
+
+``plan_dense`` reads a partial query and answers how to absorb rows without grouping them in
+DuckDB: a projection of keys and arguments, and one cell for each state; or None, if a key or a
+state is not of a kind that arrays hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from sqlglot import exp, parse_one
+
+from tidemill.digests.arrays import decimal_of
+from tidemill.sql.decompose.calls import AggregateCall, aggregate_at
+from tidemill.types import Column, SqlType, quote
+
+ROWS = "tm_rows"
+
+_DIGITS_MAX = 18
+_INTEGERS = frozenset(
+    (
+        *("TINYINT", "SMALLINT", "INTEGER", "BIGINT"),
+        *("UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT"),
+    )
+)
+_ORDERED = _INTEGERS | {
+    *("BOOLEAN", "DATE", "TIME", "TIMESTAMP", "TIMESTAMP WITH TIME ZONE", "FLOAT", "DOUBLE")
+}
+_KEYS = _ORDERED | {"VARCHAR"}
+_FUNCTIONS = {
+    **{name: name for name in ("count", "sum", "min", "max")},
+    "bool_and": "min",
+    "bool_or": "max",
+}
+_PARTS = frozenset(("with_", "expressions", "from_", "joins", "where", "group"))
+
+
+@dataclass(frozen=True)
+class CellPlan:
+    """One state: a function of an argument, which is SQL over the rows (None: every row)."""
+
+    name: str
+    function: str
+    argument: str | None
+    type: SqlType
+
+
+@dataclass(frozen=True)
+class DensePlan:
+    """A digest in arrays. Digests of equal ``share`` have their keys and rows in common."""
+
+    keys: tuple[Column, ...]
+    key_sources: tuple[str, ...]
+    head: str
+    tail: str
+    cells: tuple[CellPlan, ...]
+    is_plain: bool  # all rows are taken, and no others are joined
+    bare: Mapping[str, str]  # sources and arguments that are columns of the rows: their names
+
+    @property
+    def share(self) -> tuple[object, ...]:
+        return (self.head, self.tail, self.key_sources, tuple(key.type for key in self.keys))
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(cell.argument for cell in self.cells if cell.argument))
+
+    def select_sql(self, source: str) -> str:
+        """The digest's columns in their own types, over arrays as ``source``."""
+        parts = [
+            *(quote(key.name) for key in self.keys),
+            *(_cast(cell) for cell in self.cells),
+        ]
+        return f"SELECT {', '.join(parts)} FROM {source}"
+
+
+def _cast(cell: CellPlan) -> str:
+    if cell.function != "sum" or cell.type.name == "DOUBLE":
+        return quote(cell.name)
+    return f"CAST({quote(cell.name)} AS {cell.type.name}) AS {quote(cell.name)}"
+
+
+def projection_sql(plan: DensePlan, arguments: Iterable[str]) -> str:
+    """Keys ``k0, …`` and arguments ``a0, …`` of the rows that the digest takes."""
+    parts = [
+        *(f"{source} AS k{at}" for at, source in enumerate(plan.key_sources)),
+        *(f"{source} AS a{at}" for at, source in enumerate(arguments)),
+    ]
+    return f"{plan.head}SELECT {', '.join(parts) or '1 AS one'} {plan.tail}"
+
+
+def plan_dense(partial: str, columns: Sequence[Column]) -> DensePlan | None:
+    """How arrays hold the digest of a partial query; ``columns``: its keys and states.
+
+    >>> columns = [Column("k0", SqlType("INTEGER")), Column("s0", SqlType("HUGEINT"))]
+    >>> plan = plan_dense("SELECT k AS k0, sum(v) AS s0 FROM tm_rows GROUP BY 1", columns)
+    >>> print(projection_sql(plan, plan.arguments))
+    SELECT k AS k0, v AS a0 FROM tm_rows
+    """
+    select = parse_one(partial, dialect="duckdb")
+    if not isinstance(select, exp.Select) or len(select.expressions) != len(columns):
+        return None
+    if any(value and name not in _PARTS for name, value in select.args.items()):
+        return None
+    keys: list[Column] = []
+    sources: list[exp.Expr] = []
+    cells: list[CellPlan] = []
+    arguments: list[exp.Expr] = []
+    for item, column in zip(select.expressions, columns, strict=True):
+        node = item.unalias()
+        call = aggregate_at(node)
+        if call is None:
+            if not _is_key(column.type) or next(_calls(node), None) is not None or cells:
+                return None
+            keys.append(column)
+            sources.append(node)
+            continue
+        cell, argument = _cell(call, column)
+        if cell is None:
+            return None
+        cells.append(cell)
+        arguments += [argument] if argument is not None else []
+    if not _groups_all(select, len(keys)):
+        return None
+    return DensePlan(
+        tuple(keys),
+        tuple(_sql(source) for source in sources),
+        _head(select),
+        _tail(select),
+        tuple(cells),
+        _is_plain(select),
+        _bare_columns(select, [*sources, *arguments]),
+    )
+
+
+def _calls(node: exp.Expr) -> Iterator[AggregateCall]:
+    return (call for found in node.find_all(exp.Func, exp.Filter) if (call := aggregate_at(found)))
+
+
+def _groups_all(select: exp.Select, keys: int) -> bool:
+    """Whether GROUP BY is by the places of all keys."""
+    group = select.args.get("group")
+    if group is None:
+        return keys == 0
+    places = [str(part.name) for part in group.expressions if isinstance(part, exp.Literal)]
+    extra = any(value for name, value in group.args.items() if name != "expressions")
+    return (
+        not extra
+        and len(places) == len(group.expressions) == keys
+        and set(places) == {str(at) for at in range(1, keys + 1)}
+    )
+
+
+def _cell(call: AggregateCall, column: Column) -> tuple[CellPlan | None, exp.Expr | None]:
+    function = _FUNCTIONS.get(call.name)
+    if function is None or call.order or len(call.arguments) > 1:
+        return None, None
+    if call.is_distinct and function in ("count", "sum"):
+        return None, None
+    if not _is_state(function, column.type) or (function != "count" and not call.arguments):
+        return None, None
+    argument: exp.Expr | None = call.arguments[0].copy() if call.arguments else None
+    if call.filter is not None:
+        value = argument if argument is not None else exp.true()
+        argument = exp.Case(ifs=[exp.If(this=call.filter.copy(), true=value)])
+    text = None if argument is None else _sql(argument)
+    return CellPlan(column.name, function, text, column.type), argument
+
+
+def _is_key(kind: SqlType) -> bool:
+    return kind.name in _KEYS or _is_small_decimal(kind)
+
+
+def _is_state(function: str, kind: SqlType) -> bool:
+    decimal = decimal_of(kind)
+    if function == "count":
+        return kind.name == "BIGINT"
+    if function == "sum":
+        return kind.name in ("HUGEINT", "DOUBLE") or (
+            decimal is not None and decimal[0] == 38 and decimal[1] <= _DIGITS_MAX
+        )
+    return kind.name in _ORDERED or _is_small_decimal(kind)
+
+
+def _is_small_decimal(kind: SqlType) -> bool:
+    decimal = decimal_of(kind)
+    return decimal is not None and decimal[0] <= _DIGITS_MAX
+
+
+def _sql(node: exp.Expr) -> str:
+    return node.sql(dialect="duckdb", comments=False)
+
+
+def _head(select: exp.Select) -> str:
+    with_ = select.args.get("with_")
+    return f"{_sql(with_)} " if with_ is not None else ""
+
+
+def _tail(select: exp.Select) -> str:
+    rest = exp.Select(
+        **{
+            name: select.args[name].copy()
+            for name in ("from_", "where")
+            if select.args.get(name) is not None
+        }
+    )
+    rest.set("joins", [join.copy() for join in select.args.get("joins") or []])
+    return _sql(rest).removeprefix("SELECT").strip()
+
+
+def _is_plain(select: exp.Select) -> bool:
+    from_ = select.args.get("from_")
+    table = from_.this if from_ is not None else None
+    if any(select.args.get(name) for name in ("with_", "joins", "where")):
+        return False
+    extra = isinstance(table, exp.Table) and any(
+        value for name, value in table.args.items() if name not in ("this", "alias")
+    )
+    return isinstance(table, exp.Table) and table.name == ROWS and not extra
+
+
+def _bare_columns(select: exp.Select, nodes: Sequence[exp.Expr]) -> dict[str, str]:
+    """Which expressions are columns of the rows, when rows are taken as they are."""
+    if not _is_plain(select):
+        return {}
+    alias = select.args["from_"].this.alias_or_name.lower()
+    return {
+        _sql(node): node.name
+        for node in nodes
+        if isinstance(node, exp.Column)
+        and isinstance(node.this, exp.Identifier)
+        and not node.args.get("db")
+        and node.table.lower() in ("", alias)
+    }

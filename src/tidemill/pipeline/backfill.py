@@ -1,0 +1,279 @@
+"""Back-fill: the history that a stream had before its digest came (document 004 §4.2).
+
+A digest made over a stream with history starts without it. Jobs of this kind compute partials from
+the stream's files, the newest partitions first, some ``JOB_BYTES`` at a time:
+
+1. **plan**: files with rows before ``from_us`` (the time from which the digest has everything) by
+   the spans of time that they share; as many spans as fit, from the newest on;
+2. **run**: tasks read the files, without deleted rows and without those that a seal wrote before
+   (``progress`` knows their numbers), and write partials by partition;
+3. **commit**: one transaction names the files and lowers ``from_us`` to the begin of the oldest
+   span taken, or says that the digest is complete.
+
+Compactions may have joined partitions over ``from_us``; rows from there on are left out by their
+time. The job has the stream's table for itself: rows that moves and loads bring below ``from_us``
+are in files before or after it, never in between.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from tidemill.catalog.model import FILE_DELETES, FILE_ROWS, DataFile, History, NewFile, Table
+from tidemill.catalog.store import Catalog
+from tidemill.digests.definition import Digest
+from tidemill.digests.partials import (
+    Origin,
+    cut_rows,
+    partials_of_scan,
+    write_file,
+    write_partials,
+)
+from tidemill.digests.progress import Progress
+from tidemill.history.partitions import partition_of
+from tidemill.history.reading import scan_sql
+from tidemill.history.storage import Storage
+from tidemill.history.writing import SEQ
+from tidemill.pipeline.digesting import DigestWork, Export, exported
+from tidemill.pipeline.jobs import JobContext, Outcome
+from tidemill.pipeline.spans import Span, spans_of
+from tidemill.types import quote
+
+JOB_BYTES = 512 * 1024 * 1024  # of the stream's files, for one job
+TASK_BYTES = 128 * 1024 * 1024
+CHUNK_BYTES = 256 * 1024 * 1024  # of rows that a task holds
+BATCH_ROWS = 100_000
+
+ORIGIN = "backfill"
+
+
+@dataclass(frozen=True)
+class FilesTask:
+    """Files of a stream whose rows one task digests. Left out are rows from ``before_us`` on, those
+    that ``deletes`` or ``buried`` name, and those that the work's progress knows as sealed."""
+
+    label: str
+    table: Table
+    storage: Storage
+    work: DigestWork
+    files: tuple[NewFile, ...]
+    deletes: tuple[NewFile, ...] = ()
+    before_us: int | None = None
+    buried: frozenset[int] = frozenset()
+    origin: str = ORIGIN
+
+    @property
+    def rows(self) -> int:
+        return sum(file.rows for file in self.files)
+
+    @property
+    def bytes(self) -> int:
+        return sum(file.bytes for file in self.files)
+
+
+@dataclass(frozen=True)
+class Backfill:
+    """The plan of a job; ``from_us`` is how far the digest reaches when it is done."""
+
+    digest: Digest
+    tasks: tuple[FilesTask, ...]
+    from_us: int | None
+    spans: int
+    spans_left: int
+    kind: str = field(default="backfill", init=False)
+
+    def explain(self) -> list[str]:
+        size = sum(task.bytes for task in self.tasks)
+        return [
+            f'back-fill digest "{self.digest.name}" from {self.spans} partitions',
+            f"  {size} bytes in {len(self.tasks)} tasks, {self.spans_left} partitions left",
+        ]
+
+
+def plan_backfill(
+    job_id: str, table: Table, history: History, storage: Storage, work: DigestWork
+) -> Backfill:
+    """What the next job of a digest that is not complete does."""
+    upper_us = work.progress.upper_us
+    found = spans_of(
+        file
+        for file in history.files
+        if file.kind == FILE_ROWS and (upper_us is None or file.time_min_us < upper_us)
+    )[::-1]
+    taken = list(_within(found, JOB_BYTES))
+    deletes = tuple(file for file in history.files if file.kind == FILE_DELETES)
+    groups = [group for span in taken for group in _groups(span)]
+    tasks = tuple(
+        FilesTask(f"{job_id}-{number}", table, storage, work, group, deletes, upper_us)
+        for number, group in enumerate(groups)
+    )
+    left = len(found) - len(taken)
+    return Backfill(work.digest, tasks, taken[-1].lo_us if left else None, len(taken), left)
+
+
+def _within(spans: Sequence[Span[DataFile]], size_max: int) -> Iterator[Span[DataFile]]:
+    """The first spans that together are not larger, but one at least."""
+    size = 0
+    for number, span in enumerate(spans):
+        size += span.bytes
+        if number and size > size_max:
+            return
+        yield span
+
+
+def _groups(span: Span[DataFile]) -> Iterator[tuple[NewFile, ...]]:
+    group: list[NewFile] = []
+    size = 0
+    for file in span.files:
+        if group and size + file.bytes > TASK_BYTES:
+            yield tuple(group)
+            group, size = [], 0
+        group.append(file)
+        size += file.bytes
+    yield tuple(group)
+
+
+@dataclass(frozen=True)
+class BackfillJob:
+    """One step of a back-fill; its value is how many partitions are left."""
+
+    digest: Table
+    table: Table
+    catalog: Catalog
+    storage: Storage
+    export: Export | None = None
+    kind: str = field(default="backfill", init=False)
+    exclusive: bool = field(default=True, init=False)
+
+    @property
+    def table_id(self) -> int:
+        """The stream's, since it is the stream's files that must stay as they are."""
+        return self.table.table_id
+
+    @property
+    def table_name(self) -> str:
+        return self.table.name
+
+    def explain(self) -> list[str]:
+        return [f'back-fill digest "{self.digest.name}" of table "{self.table_name}"']
+
+    def run(self, context: JobContext) -> Outcome:
+        progress = Progress.read(self.catalog.progress(self.digest.table_id))
+        if progress.is_complete:
+            return Outcome(detail="nothing to do", value=0)
+        work = DigestWork(Digest.of(self.digest), progress)
+        with exported(self.storage, [work], self.export, context.job_id) as (ready,):
+            return self._run(context, ready)
+
+    def _run(self, context: JobContext, work: DigestWork) -> Outcome:
+        history = self.catalog.snapshot().history(self.table_id)
+        plan = plan_backfill(context.job_id, self.table, history, self.storage, work)
+        context.tell("; ".join(line.strip() for line in plan.explain()))
+
+        def count(index: int, _files: tuple[NewFile, ...]) -> None:
+            context.count(plan.tasks[index].rows, plan.tasks[index].bytes)
+
+        name = f'backfill "{self.digest.name}"'
+        results = context.run_tasks(name, digest_files, plan.tasks, count) if plan.tasks else []
+        files = tuple(file for made in results for file in made)
+        rows = sum(task.rows for task in plan.tasks)
+        size = sum(task.bytes for task in plan.tasks)
+        return Outcome(rows, size, len(files), plan.explain()[0], (plan, files))
+
+    def commit(self, outcome: Outcome) -> Outcome:
+        if not outcome.value:
+            return outcome
+        plan, files = outcome.value
+        digest_id = self.digest.table_id
+        with self.catalog.transaction() as change:
+            if change.snapshot.table(digest_id) is not None:  # or its view was dropped
+                # A seal may have come meanwhile; in here nothing changes any more.
+                now = Progress.read(self.catalog.progress(digest_id))
+                change.commit_files(digest_id, files, progress=now.lowered(plan.from_us).text)
+        return Outcome(outcome.rows, outcome.bytes, outcome.files, outcome.detail, plan.spans_left)
+
+
+# -- in the task
+
+
+def digest_files(task: FilesTask) -> tuple[NewFile, ...]:
+    """Write the partials of files of rows; runs in Spark's workers."""
+    digest = task.work.digest
+    lo_us = min(file.lo_us for file in task.files)
+    hi_us = max(file.hi_us for file in task.files)
+    label = f"{task.label}-{uuid.uuid4().hex[:6]}"
+    is_one = (lo_us, hi_us) == partition_of(lo_us, digest.partition_us)
+    return tuple(_streamed(task, lo_us, hi_us, label) if is_one else _chunked(task, label))
+
+
+def _streamed(task: FilesTask, lo_us: int, hi_us: int, label: str) -> list[NewFile]:
+    """Of one partition: DuckDB reads the files as it groups, and only the columns it needs."""
+    digest, storage = task.work.digest, task.storage
+    names = [column.name for column in task.table.columns]
+    scan = _scan(task, [*names, SEQ] if digest.with_seq else names)
+    origin = Origin(
+        task.origin,
+        lo_us,
+        hi_us,
+        (min(f.time_min_us for f in task.files), max(f.time_max_us for f in task.files)),
+        (min(f.seq_min for f in task.files), max(f.seq_max for f in task.files)),
+    )
+    with storage.connect() as connection:
+        references = task.work.reference_sql(storage)
+        partials = partials_of_scan(connection, digest, scan, references)
+        return write_file(storage, connection, digest, partials, origin, label)
+
+
+def _chunked(task: FilesTask, label: str) -> Iterator[NewFile]:
+    """Of several partitions in the same files: rows are read once and cut."""
+    digest, storage = task.work.digest, task.storage
+    references = task.work.reference_sql(storage)
+    names = [column.name for column in task.table.columns]
+    wanted = dict.fromkeys([*digest.needed(names), digest.time_column, SEQ])
+    with storage.connect() as reading, storage.connect() as connection:
+        reader = reading.sql(_scan(task, list(wanted))).to_arrow_reader(BATCH_ROWS)
+        for number, chunk in enumerate(_chunks(reader)):
+            cuts = list(cut_rows(chunk, digest.time_column, digest.partition_us))
+            name = f"{label}-{number}"
+            yield from write_partials(
+                storage, connection, digest, cuts, task.origin, name, references
+            )
+
+
+def _chunks(reader: pa.RecordBatchReader) -> Iterator[list[pa.RecordBatch]]:
+    held: list[pa.RecordBatch] = []
+    size = 0
+    for batch in reader:
+        held.append(batch)
+        size += batch.nbytes
+        if size >= CHUNK_BYTES:
+            yield held
+            held, size = [], 0
+    if held:
+        yield held
+
+
+def _scan(task: FilesTask, names: Sequence[str]) -> str:
+    scan = scan_sql(
+        task.storage,
+        task.table,
+        task.files,
+        task.deletes,
+        with_seq=True,
+        buried=task.buried,
+    )
+    tests = [
+        f"{SEQ} NOT BETWEEN {first} AND {last}"
+        for first, last in task.work.progress.sealed
+        if any(file.seq_min <= last and file.seq_max >= first for file in task.files)
+    ]
+    if task.before_us is not None and any(f.time_max_us >= task.before_us for f in task.files):
+        time = quote(task.work.digest.time_column)
+        # of an infinite time there are no microseconds
+        tests.append(f"coalesce(epoch_us({time}) < {task.before_us}, {time} < TIMESTAMP 'epoch')")
+    where = f" WHERE {' AND '.join(tests)}" if tests else ""
+    return f"SELECT {', '.join(map(quote, names))} FROM ({scan}){where}"

@@ -1,0 +1,221 @@
+"""Digests in jobs: what each task must write beside the rows, and how that is committed.
+
+A job that brings rows into a stream's history plans one ``DigestWork`` for each digest of the
+stream; its tasks write the partials of their rows (``digest_rows``); its commit names these files
+in the very transaction that names the rows, so no row is ever in one of the two and not the other.
+
+Which rows belong into a digest's files:
+
+- of a move, those behind ``after_seq``: a digest that was sealed has the rows before it already;
+- of partitions that the digest's progress covers: what lies below, a back-fill will find in the
+  stream's files. Loads do not have the table for themselves while they run, so they write the
+  partials of all partitions and leave out what is not covered when they commit.
+
+Reference tables that a partial joins are exported to files before the tasks start, as they are at
+that moment, and removed at the end; VACUUM finds them if the job dies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidemill.catalog.frozen import FrozenMap
+from tidemill.catalog.model import FILE_DIGEST, NewFile, Table
+from tidemill.catalog.store import Catalog
+from tidemill.catalog.transaction import Transaction
+from tidemill.digests.definition import Digest
+from tidemill.digests.partials import Cut, cut_rows, write_partials
+from tidemill.digests.progress import Progress
+from tidemill.errors import ConflictError
+from tidemill.history.encoding import read_expression, stored_expression
+from tidemill.history.storage import Storage
+from tidemill.history.writing import SEQ
+from tidemill.types import Column, literal, quote
+
+Digested = Mapping[int, tuple[NewFile, ...]]
+"""Files of partials, by the id of their digest."""
+
+
+@dataclass(frozen=True)
+class ReferenceFile:
+    """The rows of a reference table at one moment, for tasks to read."""
+
+    path: str
+    columns: tuple[Column, ...]
+
+    def sql(self, storage: Storage) -> str:
+        names = [quote(column.name) for column in self.columns]
+        read = [read_expression(c, name) for c, name in zip(self.columns, names, strict=True)]
+        given = ", ".join(f"{each} AS {name}" for each, name in zip(read, names, strict=True))
+        return f"(SELECT {given} FROM read_parquet({literal(storage.pattern(self.path))}))"
+
+
+Export = Callable[[Sequence[int], str], Mapping[int, ReferenceFile]]
+"""Gives files with the rows that reference tables have now: by their ids, for a job's id."""
+
+
+@dataclass(frozen=True)
+class DigestWork:
+    """What a task does for one digest."""
+
+    digest: Digest
+    progress: Progress = field(default_factory=Progress)
+    after_seq: int = 0
+    references: Mapping[int, ReferenceFile] = field(default_factory=FrozenMap)
+
+    def reference_sql(self, storage: Storage) -> dict[int, str]:
+        return {each: file.sql(storage) for each, file in self.references.items()}
+
+
+# -- in the driver
+
+
+def export_references(
+    storage: Storage,
+    connection: duckdb.DuckDBPyConnection,
+    tables: Mapping[str, Table],
+    job_id: str,
+) -> dict[int, ReferenceFile]:
+    """Write the rows of reference tables to files; ``tables`` are under the names by which the
+    connection knows them."""
+    found: dict[int, ReferenceFile] = {}
+    for name, table in tables.items():
+        path = f"{table.table_id}/references/{job_id}-{table.table_id}.parquet"
+        given = [
+            f"{stored_expression(column, quote(column.name))} AS {quote(column.name)}"
+            for column in table.columns
+        ]
+        storage.make_folder(path.rpartition("/")[0])
+        place = literal(storage.place(path))
+        rows = f"SELECT {', '.join(given)} FROM {name}"
+        connection.execute(f"COPY ({rows}) TO {place} (FORMAT parquet)")
+        found[table.table_id] = ReferenceFile(path, table.columns)
+    return found
+
+
+@contextmanager
+def planned_digests(
+    catalog: Catalog, storage: Storage, table_id: int, export: Export | None, job_id: str
+) -> Iterator[tuple[DigestWork, ...]]:
+    """The work for every digest of a stream, with reference tables exported meanwhile."""
+    works = [_planned(catalog, table) for table in catalog.snapshot().digests_of(table_id)]
+    with exported(storage, works, export, job_id) as ready:
+        yield ready
+
+
+def _planned(catalog: Catalog, table: Table) -> DigestWork:
+    progress = Progress.read(catalog.progress(table.table_id))
+    after_seq = catalog.snapshot().history(table.table_id).moved_seq
+    return DigestWork(Digest.of(table), progress, after_seq)
+
+
+@contextmanager
+def exported(
+    storage: Storage, works: Iterable[DigestWork], export: Export | None, job_id: str
+) -> Iterator[tuple[DigestWork, ...]]:
+    """The same work with files of the reference tables; they are removed at the end."""
+    works = tuple(works)
+    wanted = sorted({each for work in works for each in work.digest.references})
+    files: Mapping[int, ReferenceFile] = {}
+    if wanted:
+        assert export is not None, "a digest that joins a reference table needs its rows"
+        files = export(wanted, job_id)
+    try:
+        yield tuple(
+            DigestWork(
+                work.digest,
+                work.progress,
+                work.after_seq,
+                FrozenMap({each: files[each] for each in work.digest.references}),
+            )
+            for work in works
+        )
+    finally:
+        for file in files.values():
+            with suppress(Exception):  # VACUUM finds what is left
+                storage.delete(file.path)
+
+
+def gathered(parts: Iterable[Digested]) -> dict[int, tuple[NewFile, ...]]:
+    """What several tasks wrote, as one."""
+    whole: dict[int, tuple[NewFile, ...]] = {}
+    for part in parts:
+        for table_id, files in part.items():
+            whole[table_id] = (*whole.get(table_id, ()), *files)
+    return whole
+
+
+def by_digest(files: Iterable[NewFile]) -> dict[int, tuple[NewFile, ...]]:
+    """Files of partials by their digest, in whose folder they lie."""
+    held = [file for file in files if file.kind == FILE_DIGEST]
+    return gathered({int(file.path.partition("/")[0]): (file,)} for file in held)
+
+
+def commit_moved(
+    change: Transaction,
+    table_id: int,
+    works: Sequence[DigestWork],
+    digested: Digested,
+    upto_seq: int,
+) -> None:
+    """Name the partials of moved rows, in the transaction that names the rows."""
+    alive = {table.table_id: table for table in change.snapshot.digests_of(table_id)}
+    planned = {work.digest.table_id: work for work in works}
+    for digest_id, table in alive.items():
+        moved_seq = change.snapshot.history(digest_id).moved_seq
+        work = planned.get(digest_id)
+        if work is not None and moved_seq >= upto_seq:
+            continue  # sealed up to there, before the move or while it ran
+        if work is None or moved_seq != work.after_seq:
+            raise ConflictError(
+                f'digest "{table.name}" changed while rows of its stream were moved',
+                hint="nothing was moved; the next move takes the rows",
+            )
+        change.commit_files(digest_id, digested.get(digest_id, ()), moved_seq=upto_seq)
+
+
+def commit_loaded(change: Transaction, digested: Digested) -> None:
+    """Name the partials of loaded rows, in the transaction that names the rows. A digest that was
+    dropped meanwhile needs none."""
+    for digest_id, files in digested.items():
+        if files and change.snapshot.table(digest_id) is not None:
+            change.commit_files(digest_id, files)
+
+
+# -- in the task
+
+
+def digest_rows(
+    storage: Storage,
+    connection: duckdb.DuckDBPyConnection,
+    works: Sequence[DigestWork],
+    batches: Sequence[pa.RecordBatch],
+    origin: str,
+    label: str,
+) -> dict[int, tuple[NewFile, ...]]:
+    """Write the partials of rows for all digests of their stream; rows are cut once for all."""
+    if not works or not batches:
+        return {}
+    first = works[0].digest
+    cuts = list(cut_rows(batches, first.time_column, first.partition_us))
+    found: dict[int, tuple[NewFile, ...]] = {}
+    for work in works:
+        mine = [_behind(cut, work.after_seq) for cut in cuts if work.progress.covers(cut.lo_us)]
+        references = work.reference_sql(storage)
+        written = write_partials(storage, connection, work.digest, mine, origin, label, references)
+        found[work.digest.table_id] = tuple(written)
+    return found
+
+
+def _behind(cut: Cut, after_seq: int) -> Cut:
+    """The rows of a cut behind a sequence number."""
+    mask = pc.greater(cut.rows.column(SEQ), after_seq)
+    if pc.all(mask).as_py():
+        return cut
+    return Cut(cut.lo_us, cut.hi_us, cut.rows.filter(mask))

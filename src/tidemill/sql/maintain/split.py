@@ -1,0 +1,561 @@
+"""Splitting a view, stream by stream.
+
+1. **check**: what no view can read or call is refused; DuckDB binds the query as a whole.
+2. **rewrite**: windows become subqueries (SESSION aside, see ``sessions``), now() a parameter,
+   streams ``tm_rows`` and reference tables ``tm_ref_<id>``.
+3. For each place where a stream is read: **decompose** with this place alone as the stream. The
+   partial may not reach another stream or digest. The final takes the place of the query, with
+   ``tm_digest_<i>`` for the partials, and the next place is split in that.
+4. Where the partial depends on now(), its conditions are **lifted** (see ``lifting``), and the
+   block is split once more with hidden keys; the first split remains as ``edge`` and ``collapse``.
+5. **bind**: DuckDB gives the types of all parts; the final must give the query's own columns.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import duckdb
+from sqlglot import exp
+
+from tidemill.errors import DefinitionError, QueryError
+from tidemill.sql.calls import SEQ, Call, read_call
+from tidemill.sql.decompose import (
+    MERGE_SOURCE,
+    Decomposition,
+    NotDecomposable,
+    decompose,
+    free_prefixes,
+)
+from tidemill.sql.decompose.assemble import needed_with
+from tidemill.sql.decompose.blocks import AGGREGATE, DISTINCT, ROWS, TOP, Block, find_block
+from tidemill.sql.decompose.names import is_star
+from tidemill.sql.decompose.plan import Refused, sql_of
+from tidemill.sql.hidden import hide_seq
+from tidemill.sql.maintain.binding import Binder, Columns, columns_of
+from tidemill.sql.maintain.checks import ViewTables, check_query, unbound
+from tidemill.sql.maintain.lifting import Lifted, has_now, lift
+from tidemill.sql.maintain.panes import bucket, end_sql, pane_of
+from tidemill.sql.maintain.plan import (
+    DIGEST,
+    REFERENCE,
+    DigestParts,
+    Pane,
+    ViewParts,
+    ViewTable,
+)
+from tidemill.sql.maintain.plan import ROWS as ROWS_SOURCE
+from tidemill.sql.maintain.refusals import EVERY_ROW, refusal
+from tidemill.sql.maintain.sessions import split_sessions, take_conditions
+from tidemill.sql.now import bind_now
+from tidemill.sql.scopes import Scope
+from tidemill.sql.windows import rewrite_deferred, window_call
+from tidemill.types import SqlType
+
+_MARK = "tidemill_digest"
+_SESSIONS = "tm_sessions_"
+_REFERENCES = re.compile(rf'"?{REFERENCE}(\d+)"?')
+_TWO = "two streams meet without being grouped"
+_TWO_HINT = "group each stream first, then join the groups"
+
+
+@dataclass(frozen=True)
+class _Place:
+    """A place where the query reads a stream; ``call`` is that of SESSION."""
+
+    number: int
+    table: ViewTable
+    call: Call | None = None
+
+    def is_at(self, node: exp.Table) -> bool:
+        return node.meta.get(_MARK) == self.number if node._meta else False
+
+
+def split_view(query: exp.Expression, tables: ViewTables) -> ViewParts:
+    """Split a view's query; ``UnsupportedError`` says why that cannot be, and what to write."""
+    check_query(query, tables)
+    tree = query.copy()
+    sessions = _take_sessions(tree, tables)
+    rewritten = rewrite_deferred(tree, tables, copy=False)
+    tree = rewritten.query
+    uses_now = bind_now(tree)
+    with Binder(rewritten.bounds) as binder:
+        columns = _bind_whole(query, tables, binder)
+        splitter = _Splitter(tree, tables, sessions, binder)
+        splitter.split()
+        digests, final = tuple(splitter.digests), sql_of(splitter.tree)
+        if (found := splitter.bind(final)) != columns:
+            raise refusal(f"the split gives {found} for {columns}")
+    texts = "\n".join(filter(None, [final, *map(_texts_of, digests)]))
+    return ViewParts(
+        digests,
+        final,
+        _references_in(final),
+        tuple(bound for bound in rewritten.bounds if f"${bound.name}" in texts),
+        uses_now,
+        tuple(dict.fromkeys(digest.table for digest in digests)),
+        tuple(name for name, _ in columns),
+        tuple(kind for _, kind in columns),
+    )
+
+
+def _texts_of(digest: DigestParts) -> str:
+    pane = digest.pane
+    ends = (pane.low, pane.high) if pane is not None else ()
+    return "\n".join(filter(None, (digest.edge, digest.condition, digest.rows_window, *ends)))
+
+
+def _references_in(text: str) -> tuple[int, ...]:
+    return tuple(sorted({int(found) for found in _REFERENCES.findall(text)}))
+
+
+# The query as a whole.
+
+
+def _take_sessions(tree: exp.Expression, tables: ViewTables) -> dict[int, Call]:
+    """Put a table in the place of each SESSION call, in place; its number is in the mark."""
+    calls: dict[int, Call] = {}
+    for node in list(tree.find_all(exp.Table)):
+        function = window_call(node)
+        if function is None or function.name.upper() != "SESSION":
+            continue
+        call = read_call(function, node, tables)
+        number = len(calls)
+        calls[number] = call
+        _rename(node, f"{_SESSIONS}{number}", exp.to_identifier(call.table.name, quoted=True))
+    return calls
+
+
+def _rename(node: exp.Table, name: str, alias: exp.Expression) -> None:
+    """Give a table another name; the query goes on to call it as before."""
+    if not node.alias:
+        given = node.args.get("alias") or exp.TableAlias()
+        given.set("this", alias.copy())
+        node.set("alias", given)
+    node.set("this", exp.to_identifier(name))
+    node.set("db", None)
+    node.set("catalog", None)
+
+
+def _bind_whole(query: exp.Expression, tables: ViewTables, binder: Binder) -> Columns:
+    """The columns of the query as it is, or the error that DuckDB has with it."""
+    tree = rewrite_deferred(query.copy(), tables, copy=False).query
+    bind_now(tree)
+    _unqualify(tree)
+    with_seq = any(column.name.lower() == SEQ for column in tree.find_all(exp.Column))
+    for node, name in list(unbound(tree)):
+        table = tables(name)
+        assert table is not None
+        physical = f"tm_table_{table.table_id}"
+        shown = with_seq and table.is_streaming
+        if shown:
+            hide_seq(node)
+        _rename(node, physical, node.this)
+        binder.create(physical, (*columns_of(table.columns), *([_SEQ_COLUMN] if shown else [])))
+    try:
+        return binder.columns(sql_of(tree))
+    except duckdb.Error as error:
+        raise QueryError("the view's query does not bind", detail=str(error)) from error
+
+
+_SEQ_COLUMN = (SEQ, "BIGINT")
+
+
+def _unqualify(tree: exp.Expression) -> None:
+    """``main.t.c`` as ``t.c``: tables get other names, not other aliases."""
+    for column in tree.find_all(exp.Column):
+        if column.args.get("db") is not None:
+            column.set("db", None)
+            column.set("catalog", None)
+
+
+# Stream by stream.
+
+
+class _Splitter:
+    """The tree as it is split; ``digests`` are those taken out of it so far."""
+
+    def __init__(
+        self,
+        tree: exp.Expression,
+        tables: ViewTables,
+        sessions: Mapping[int, Call],
+        binder: Binder,
+    ) -> None:
+        self.tree = tree
+        self.digests: list[DigestParts] = []
+        self._binder = binder
+        self._spelling: dict[str, str] = {
+            "window_start": "window_start",
+            "window_end": "window_end",
+        }
+        self._named: dict[str, ViewTable] = {}
+        self._prefixes = _free_prefixes(tree)
+        self._hidden = "tm_h" if _uses_hidden(tree) else "h"
+        self._places = self._name_tables(tables, sessions)
+        if not self._places:
+            raise refusal(
+                "the view reads no stream",
+                "reference tables are answered directly; a view is worth it over a streaming table",
+            )
+
+    def _name_tables(self, tables: ViewTables, sessions: Mapping[int, Call]) -> list[_Place]:
+        _unqualify(self.tree)
+        places: list[_Place] = []
+        for node, name in list(unbound(self.tree)):
+            call = sessions[int(name[len(_SESSIONS) :])] if name.startswith(_SESSIONS) else None
+            table = tables(call.table.name if call is not None else name)
+            assert table is not None
+            self._spelling |= {column.name.lower(): column.name for column in table.columns}
+            if table.is_streaming:
+                node.meta[_MARK] = len(places)
+                places.append(_Place(len(places), table, call))
+                if call is None:
+                    _rename(node, ROWS_SOURCE, node.this)
+            else:
+                _rename(node, f"{REFERENCE}{table.table_id}", node.this)
+                self._named[f"{REFERENCE}{table.table_id}"] = table
+                self._binder.create(f"{REFERENCE}{table.table_id}", columns_of(table.columns))
+        return places
+
+    def split(self) -> None:
+        for place in self._places:
+            digest = f"{DIGEST}{len(self.digests)}"
+            with_seq = self._prepare(place)
+            if place.call is not None:
+                made = self._split_sessions(place, place.call, digest)
+            else:
+                made = self._split_place(place, with_seq)
+            self._put(self._bound(made, place), digest)
+
+    def _put(self, made: DigestParts, digest: str) -> None:
+        """Keep a digest, once; the final reads it by its name."""
+        if made in self.digests:
+            name = f"{DIGEST}{self.digests.index(made)}"
+        else:
+            name = digest
+            self.digests.append(made)
+        for table in self.tree.find_all(exp.Table):
+            if table.name in (MERGE_SOURCE, digest):
+                table.set("this", exp.to_identifier(name))
+
+    def bind(self, final: str) -> Columns:
+        for at, digest in enumerate(self.digests):
+            kinds = dict(zip(digest.columns, digest.types, strict=True))
+            self._binder.create(
+                f"{DIGEST}{at}", tuple((name, kinds[name]) for name in digest.shown)
+            )
+        return self._bind(final)
+
+    def _bind(self, sql: str) -> Columns:
+        try:
+            return self._binder.columns(sql)
+        except duckdb.Error as error:
+            raise refusal(f"a part of it does not bind: {str(error).splitlines()[0]}") from error
+
+    # One place: what is the same for all kinds.
+
+    def _node(self, place: _Place, tree: exp.Expression) -> exp.Table:
+        return next(node for node in tree.find_all(exp.Table) if place.is_at(node))
+
+    def _block(self, place: _Place, tree: exp.Expression) -> Block:
+        try:
+            return find_block(self._node(place, tree))
+        except Refused as refused:
+            raise refusal(refused.reason) from refused
+
+    def _prepare(self, place: _Place) -> bool:
+        """Check the block, write out its stars; answers whether its rows need ``_seq``."""
+        block = self._block(place, self.tree)
+        self._check_alone(place, block)
+        select = block.select
+        if block.kind == ROWS:
+            raise refusal(
+                "the query groups nothing: its answer is as large as the stream", EVERY_ROW
+            )
+        if block.kind == TOP and (not select.args.get("order") or not select.args.get("limit")):
+            raise refusal(
+                "LIMIT without ORDER BY takes rows as they come, OFFSET alone keeps them all",
+                "ORDER BY … LIMIT …",
+                select,
+            )
+        with_seq = any(
+            column.name.lower() == SEQ
+            for level in block.levels
+            for column in level.select.find_all(exp.Column)
+        )
+        seq = [_SEQ_COLUMN] if with_seq else []
+        self._binder.create(ROWS_SOURCE, (*columns_of(place.table.columns), *seq))
+        if with_seq:
+            hide_seq(self._node(place, self.tree))
+        if block.kind != AGGREGATE:
+            self._write_stars_out(select)
+        return with_seq
+
+    def _check_alone(self, place: _Place, block: Block) -> None:
+        for level in block.levels:
+            below = level.select is not block.select or block.kind != AGGREGATE
+            names = ("from_", "joins", "where", *(("expressions", "qualify") if below else ()))
+            for name in names:
+                value = level.select.args.get(name)
+                for part in value if isinstance(value, list) else [value]:
+                    if isinstance(part, exp.Expression):
+                        _check_free_of_streams(part, place)
+
+    def _write_stars_out(self, select: exp.Select) -> None:
+        items: list[exp.Expression] = []
+        for item in select.expressions:
+            if not is_star(item):
+                items.append(item)
+                continue
+            alone = exp.Select(expressions=[item.copy()])
+            for name in ("from_", "joins"):
+                value = select.args.get(name)
+                if value is not None:
+                    copies = [p.copy() for p in value] if isinstance(value, list) else value.copy()
+                    alone.set(name, copies)
+            alone.set("with_", needed_with(select))
+            names = [name for name, _ in self._bind(sql_of(alone))]
+            if len({name.lower() for name in names}) < len(names):
+                raise refusal("a star gives a name twice", node=item)
+            table = item.table if isinstance(item, exp.Column) else None
+            items += [exp.column(name, table=table or None, quoted=True) for name in names]
+        select.set("expressions", items)
+
+    def _decompose(
+        self,
+        place: _Place,
+        tree: exp.Expression,
+        hidden: Mapping[str, exp.Expression] | None = None,
+    ) -> Decomposition:
+        again = self._decomposed(place, tree, hidden)
+        if isinstance(again, NotDecomposable) and "query around it" in again.reason:
+            again = self._decomposed(place, self._qualified(place, tree), hidden)
+        if isinstance(again, NotDecomposable):
+            raise refusal(again.reason)
+        _check_free_of_streams(again.partial, place)
+        return again
+
+    def _decomposed(
+        self,
+        place: _Place,
+        tree: exp.Expression,
+        hidden: Mapping[str, exp.Expression] | None,
+    ) -> Decomposition | NotDecomposable:
+        return decompose(tree, place.is_at, self._spelling, prefixes=self._prefixes, hidden=hidden)
+
+    def _qualified(self, place: _Place, tree: exp.Expression) -> exp.Expression:
+        """The tree with the names of tables before columns whose table is sure."""
+        again = tree.copy()
+        named = {ROWS_SOURCE: place.table, **self._named}
+        for level in self._block(place, again).levels:
+            scope = Scope(level.select, named.get)
+            for column in list(level.select.find_all(exp.Column)):
+                if column.find_ancestor(exp.Select) is level.select and not column.table:
+                    owner = scope.owner(column)
+                    if owner is not None and owner.alias:
+                        column.set(
+                            "table", exp.to_identifier(owner.node.alias_or_name, quoted=True)
+                        )
+        return again
+
+    # Sessions.
+
+    def _split_sessions(self, place: _Place, call: Call, digest: str) -> DigestParts:
+        block = self._block(place, self.tree)
+        conditions = take_conditions(block, call)
+        parts = self._decompose(place, self.tree)
+        alias = self._node(place, self.tree).alias_or_name
+        made = split_sessions(parts, call, conditions, alias, digest)
+        self.tree = parts.final
+        for table in list(self.tree.find_all(exp.Table)):
+            if table.name == MERGE_SOURCE:
+                table.replace(made.source)
+        partial, merge = sql_of(made.partial), sql_of(made.merge)
+        return DigestParts(
+            place.table.name,
+            partial,
+            merge,
+            made.keys,
+            made.states,
+            _references_in(partial),
+            pane=None,
+            condition=None,
+            is_single=True,
+            visible=made.keys,
+            growing=parts.growing,
+            with_seq=False,
+            rows_window=None,
+            edge=partial,
+            collapse=merge,
+            kind="session",
+        )
+
+    # Everything else.
+
+    def _split_place(self, place: _Place, with_seq: bool) -> DigestParts:
+        plain = self._decompose(place, self.tree)
+        edge, collapse = sql_of(plain.partial), sql_of(plain.merge)
+        is_keyless = plain.kind == AGGREGATE and not plain.keys
+        keys, states = _columns(plain)
+        made = DigestParts(
+            place.table.name,
+            edge,
+            collapse,
+            keys,
+            states,
+            _references_in(edge),
+            pane=None,
+            condition=None,
+            is_single=not is_keyless,
+            visible=keys,
+            growing=plain.growing,
+            with_seq=with_seq,
+            rows_window=None,
+            edge=edge,
+            collapse=collapse,
+            kind=plain.kind,
+        )
+        if has_now(plain.partial):
+            made = self._with_fewer_keys(place, made)
+        self.tree = plain.final
+        return made
+
+    def _with_fewer_keys(self, place: _Place, made: DigestParts) -> DigestParts:
+        """The digest lifted; a window is asked by its start, unless its end is the query's key."""
+        by_start, asks_start = self._lifted(place, made, by_start=True)
+        if not asks_start or len(by_start.keys) == len(made.keys):
+            return by_start
+        by_end, _ = self._lifted(place, made, by_start=False)
+        return by_end if len(by_end.keys) < len(by_start.keys) else by_start
+
+    def _lifted(self, place: _Place, made: DigestParts, by_start: bool) -> tuple[DigestParts, bool]:
+        """The digest with its conditions on now() lifted, and whether that asks for starts."""
+        tree = self.tree.copy()
+        block = self._block(place, tree)
+        table = place.table
+        assert table.time_column is not None
+        kind = next(c.type.name for c in table.columns if c.name == table.time_column)
+        lifted = lift(block, table.time_column, self._hidden, by_start=by_start)
+        for level in block.levels:
+            _check_joins(level.select)
+        hidden = dict(lifted.hidden)
+        pane: Pane | None = None
+        rows_window = None
+        if lifted.slides and block.kind not in (AGGREGATE, DISTINCT) and not lifted.lows:
+            rows_window = end_sql(lifted.highs, kind)
+        elif lifted.slides:
+            assert lifted.time is not None
+            pane_key = f"{self._hidden}{len(hidden)}"
+            if self._is_key(place, tree, pane_key, lifted.time):
+                _ask_key(lifted, pane_key, kind)
+                hidden[pane_key] = lifted.time
+            else:
+                pane = pane_of(pane_key, lifted, kind, self._binder)
+                hidden[pane_key] = bucket(lifted.time, pane.size_us, kind)
+        parts = self._decompose(place, tree, hidden)
+        if has_now(parts.partial) or has_now(parts.merge):
+            raise refusal("now() changes what a row contributes", "use now() in WHERE only")
+        own = {name for name, where in parts.hidden.items() if name == where}
+        keys = (*(name for name in parts.hidden if name in own), *made.keys)
+        if made.kind == AGGREGATE:
+            keys = (*made.keys, *(name for name in parts.hidden if name in own))
+        is_single = pane is None and own <= lifted.fixed
+        growing = [f"{n}: a group for each value" for n in own if isinstance(hidden[n], exp.Column)]
+        lifted_made = replace(
+            made,
+            partial=sql_of(parts.partial),
+            merge=sql_of(parts.merge),
+            keys=keys,
+            references=_references_in(sql_of(parts.partial)),
+            pane=replace(pane, key=parts.hidden[pane.key]) if pane is not None else None,
+            condition=_condition(lifted, parts.hidden),
+            is_single=made.is_single and is_single,
+            growing=(*made.growing, *growing),
+            rows_window=rows_window,
+        )
+        return lifted_made, lifted.asks_start
+
+    def _is_key(self, place: _Place, tree: exp.Expression, name: str, time: exp.Expression) -> bool:
+        """Whether the block groups by the time itself, so that it needs no panes."""
+        parts = self._decompose(place, tree, {name: time})
+        return parts.hidden[name] != name
+
+    def _bound(self, made: DigestParts, place: _Place) -> DigestParts:
+        """The digest with its types; the parts must agree on them."""
+        given = self._bind(made.partial)
+        if tuple(name for name, _ in given) != made.columns:
+            raise refusal(f"a partial gives {given} in place of {made.columns}")
+        for name, kind in given:
+            try:
+                SqlType.parse(kind)
+            except DefinitionError as error:
+                raise refusal(f"its column {name} has type {kind}", "cast it to another") from error
+        kinds = dict(given)
+        shown = tuple((name, kinds[name]) for name in made.shown)
+        self._binder.create(MERGE_SOURCE, given)
+        texts: list[tuple[str, Columns]] = [(made.merge, given), (made.edge, shown)]
+        for text, wanted in texts:
+            if (found := self._bind(text)) != wanted:
+                raise refusal(f"a part gives {found} in place of {wanted}")
+        self._binder.create(MERGE_SOURCE, shown)
+        if (found := self._bind(made.collapse)) != shown:
+            raise refusal(f"a merge gives {found} in place of {shown}")
+        return replace(made, types=tuple(kind for _, kind in given))
+
+
+def _free_prefixes(tree: exp.Expression) -> tuple[str, str]:
+    try:
+        return free_prefixes(tree)
+    except Refused as refused:
+        raise refusal(refused.reason, "rename what begins with tm_") from refused
+
+
+def _uses_hidden(tree: exp.Expression) -> bool:
+    names = (str(node.this).lower() for node in tree.find_all(exp.Identifier))
+    return any(re.fullmatch(r"h(\d+|_t)", name) for name in names)
+
+
+def _check_free_of_streams(node: exp.Expression, place: _Place) -> None:
+    """A part that runs over rows of one stream can read nothing of another."""
+    for table in node.find_all(exp.Table):
+        is_other = table._meta and table.meta.get(_MARK, place.number) != place.number
+        if is_other or table.name.startswith(DIGEST):
+            raise refusal(_TWO, _TWO_HINT, table)
+
+
+def _check_joins(select: exp.Select) -> None:
+    for join in select.args.get("joins") or []:
+        if join.args.get("on") is not None and has_now(join.args["on"]):
+            raise refusal("now() stands in the ON of a join", "put it into WHERE", join)
+
+
+def _columns(parts: Decomposition) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Keys and states; rows that are kept as they are have no keys."""
+    if parts.kind in (AGGREGATE, DISTINCT):
+        return parts.keys, parts.states
+    return (), (*parts.keys, *parts.states)
+
+
+def _ask_key(lifted: Lifted, key: str, kind: str) -> None:
+    """Conditions on the time, which is a key of the query, in place of a window."""
+    time = exp.column(key, quoted=True)
+    kinds: tuple[Callable[..., exp.Expression], ...] = (exp.GTE, exp.GT, exp.LTE, exp.LT)
+    for end in lifted.lows:
+        value = exp.cast(end.value.copy(), kind, dialect="duckdb")
+        lifted.conditions.append(kinds[end.is_open](this=time.copy(), expression=value))
+    for end in lifted.highs:
+        value = exp.cast(end.value.copy(), kind, dialect="duckdb")
+        lifted.conditions.append(kinds[2 + end.is_open](this=time.copy(), expression=value))
+
+
+def _condition(lifted: Lifted, places: Mapping[str, str]) -> str | None:
+    """The conditions over the columns that hold the hidden keys."""
+    if not lifted.conditions:
+        return None
+    conditions = [condition.copy() for condition in lifted.conditions]
+    for column in [found for part in conditions for found in part.find_all(exp.Column)]:
+        column.set("this", exp.to_identifier(places[column.name], quoted=True))
+    return " AND ".join(f"({sql_of(condition)})" for condition in conditions)

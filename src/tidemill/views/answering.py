@@ -1,0 +1,196 @@
+"""Answering: a view's followers brought up to date, its final query run, its answer kept.
+
+1. **Nothing new**: no row was published, no file committed, no reference table changed and now has
+   not passed a boundary since the last answer: that answer is served, without any lock.
+2. **Something new**: one reader follows what is left and runs the final query, while it holds the
+   followers; others wait and share its answer, if it began after they came.
+3. Panes: the digest has what lies inside the window; of the panes at its edges the rows themselves
+   are read (``edges``).
+
+Where a state cannot answer (rows of the future in a window of rows, more memory than the view may
+have), the view's query is run as it stands: slower, and the same answer.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from datetime import UTC
+
+import pyarrow as pa
+
+from tidemill.catalog.model import Table
+from tidemill.catalog.store import Catalog
+from tidemill.clock import Clock, from_us
+from tidemill.digests.definition import Digest
+from tidemill.federation.duck import Duck
+from tidemill.federation.planner import NOW, Plan
+from tidemill.federation.references import References
+from tidemill.federation.runner import Runner, bounds_of
+from tidemill.sql.maintain import ViewParts
+from tidemill.sql.windows import NowBounds
+from tidemill.views.edges import Edges
+from tidemill.views.follower import Follower
+from tidemill.views.moments import Moments
+
+
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """A view's rows with DuckDB's exact types, and when it is out of date."""
+
+    table: pa.Table
+    types: list[str]
+    stamp: tuple[object, ...]
+    began_s: float
+    until_us: int | None  # now must not pass it; None: it does not matter
+
+
+@dataclass
+class Costs:
+    """What reading a view has cost."""
+
+    answers: int = 0
+    served: int = 0
+    last_seconds: float = 0.0
+    by_query: int = 0
+
+
+@dataclass(frozen=True)
+class Rooms:
+    """What answering needs of the house."""
+
+    catalog: Catalog
+    duck: Duck
+    runner: Runner
+    references: References
+    clock: Clock
+    edges: Edges
+
+
+@dataclass(eq=False)
+class LiveView:
+    """A view that is being kept."""
+
+    table: Table
+    parts: ViewParts
+    digests: tuple[Digest, ...]
+    plan: Plan  # of its query as it stands
+    moments: Moments
+    memory_max: int
+    followers: Callable[[], Sequence[Follower]]
+    rooms: Rooms
+    costs: Costs = field(default_factory=Costs)
+    answer: Answer | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _shown: tuple[Answer, pa.Table, list[str]] | None = None
+    is_too_large: bool = False
+
+    def read(self, at_us: int | None = None) -> Answer:
+        """The answer now, or with another moment as now (which is not kept)."""
+        came_s = time.monotonic()
+        if at_us is not None:
+            return self._by_query(came_s, at_us)
+        answer = self.answer
+        if answer is not None and self._is_fresh(answer):
+            self.costs.served += 1
+            return answer
+        with self._lock:
+            answer = self.answer
+            if answer is not None and (answer.began_s >= came_s or self._is_fresh(answer)):
+                self.costs.served += 1
+                return answer
+            began_s = time.perf_counter()
+            answer = self._make()
+            self.costs.last_seconds = time.perf_counter() - began_s
+            self.costs.answers += 1
+            self.answer = answer
+            return answer
+
+    def shown(self) -> tuple[pa.Table, list[str]]:
+        """The answer as users see it: with types that every library knows."""
+        answer = self.read()
+        shown = self._shown
+        if shown is None or shown[0] is not answer:
+            sources = {"tm_answer": answer.table}
+            rows, types = self.rooms.duck.query("SELECT * FROM tm_answer", {}, sources)
+            shown = self._shown = answer, rows, types
+        return shown[1], shown[2]
+
+    # -- whether the last answer still holds
+
+    def _is_fresh(self, answer: Answer) -> bool:
+        if answer.until_us is not None and self.rooms.clock.now_us() > answer.until_us:
+            return False
+        return answer.stamp == self._stamp()
+
+    def _stamp(self) -> tuple[object, ...]:
+        """Changes with everything that the answer depends on, but for now."""
+        snapshot = self.rooms.catalog.snapshot()
+        found: list[object] = [self.rooms.references.changes if self.parts.above else 0]
+        for digest in self.digests:
+            hot = self.rooms.runner.hot_table(digest.source_id)
+            history = snapshot.histories.get(digest.table_id)
+            published = hot.published
+            found += [published.shown_rows, published.expired_rows, history]
+        return tuple(found)
+
+    # -- another answer
+
+    def _make(self) -> Answer:
+        began_s = time.monotonic()
+        if self.is_too_large:
+            return self._by_query(began_s, None)
+        now_us = self.rooms.clock.now_us()
+        with ExitStack() as stack:
+            followers = self.followers()
+            for follower in sorted(set(followers), key=id):
+                stack.enter_context(follower.lock)
+            clocks = self._clocks()
+            # The stamp before the rows: what arrives in between makes the answer stale, not wrong.
+            stamp = self._stamp()
+            for follower in followers:
+                follower.follow()
+            if sum(each.kept.nbytes for each in set(followers)) > self.memory_max:
+                for follower in set(followers):
+                    follower.drop_state()
+                self.is_too_large = True
+                return self._by_query(began_s, None)
+            values = self._values(now_us, clocks)
+            found = self.rooms.edges.answer(self.parts, self.digests, followers, values)
+            if found is None:
+                return self._by_query(began_s, None)
+        until_us = self.moments.until(self.rooms.duck, now_us, self._has_wall_clock())
+        return Answer(*found, stamp, began_s, until_us)
+
+    def _clocks(self) -> Mapping[str, NowBounds]:
+        runner = self.rooms.runner
+        return {
+            digest.parts.table.lower(): bounds_of(runner.hot_table(digest.source_id))
+            for digest in self.digests
+        }
+
+    def _values(self, now_us: int, clocks: Mapping[str, NowBounds]) -> dict[str, object]:
+        values: dict[str, object] = {
+            bound.name: bound.value(lambda name: clocks[name.lower()])
+            for bound in self.parts.bounds
+        }
+        values[NOW] = from_us(now_us).replace(tzinfo=UTC)
+        return values
+
+    def _has_wall_clock(self) -> bool:
+        """Whether windows slide by themselves, without any row."""
+        runner = self.rooms.runner
+        return bool(self.parts.bounds) and any(
+            not runner.hot_table(digest.source_id).progress.is_event for digest in self.digests
+        )
+
+    def _by_query(self, began_s: float, at_us: int | None) -> Answer:
+        """The view's query as it stands."""
+        self.costs.by_query += at_us is None
+        stamp = self._stamp()
+        filled = self.rooms.runner.fill(self.plan, None, at_us)
+        table, types = self.rooms.duck.query(filled.sql, filled.values, filled.sources, exact=True)
+        return Answer(table, types, stamp, began_s, self.rooms.clock.now_us() - 1)

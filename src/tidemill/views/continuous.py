@@ -1,0 +1,335 @@
+"""Kept continuous queries of a warehouse: who is due, in which order, and what becomes of errors.
+
+One thread evaluates all of them. It sleeps until rows are published in a stream that one of them
+reads (``poke``), or, for streams that go by the machine's clock, a moment. Queries come after those
+whose answers they read, so a chain of them is caught up in one round.
+
+An evaluation that fails is tried again, after a pause that grows from ``RETRY_S_MIN`` to
+``RETRY_S_MAX``; meanwhile the query stands still, and ``status`` shows the error. Nothing is lost:
+it goes on where it stood, as long as the rows it needs are kept.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from dataclasses import dataclass
+from typing import Protocol
+
+from tidemill.catalog.model import NewTable, Table
+from tidemill.errors import TidemillError
+from tidemill.sql import statements as st
+from tidemill.views.kept.closes import Closes
+from tidemill.views.kept.creating import design, has_own_time
+from tidemill.views.kept.definition import (
+    Definition,
+    definition_of,
+    is_kept,
+    loads_source_of,
+    slide_text,
+    source_of,
+)
+from tidemill.views.kept.desk import Desk
+from tidemill.views.kept.ledger import Ledger
+from tidemill.views.kept.rows import Rows
+from tidemill.views.kept.streams import Streams, clock_of_hot, time_of
+from tidemill.views.kept.ticks import Ticks
+
+# How often streams with the machine's clock are looked at.
+LOOK_EVERY_S = 0.2
+IDLE_S = 60.0
+RETRY_S_MIN, RETRY_S_MAX = 0.1, 30.0
+_log = logging.getLogger("tidemill.views")
+
+
+class Course(Protocol):
+    """How a kept query goes on, by its slide."""
+
+    notice: str | None
+
+    def step(self) -> bool:
+        """Evaluate what is due next; False if nothing is."""
+        ...
+
+    @property
+    def last_us(self) -> int | None:
+        """The moment of the last evaluation."""
+        ...
+
+    @property
+    def complete_us(self) -> int | None:
+        """No answer with an earlier time is to come; None before the first evaluation."""
+        ...
+
+
+@dataclass(frozen=True)
+class KeptStatus:
+    """One kept query, as ``tidemill.views`` shows it."""
+
+    name: str
+    table_id: int
+    slide: str
+    streams: tuple[str, ...]
+    last_us: int | None
+    lag_us: int | None
+    lag_rows: int | None
+    evaluations: int
+    rows_out: int
+    cost_ms: float | None
+    error: str | None
+    notice: str | None
+    kind: str = "kept"
+
+
+class Kept:
+    """A kept query and how it is doing."""
+
+    def __init__(self, table: Table, desk: Desk, clocks: Clocks) -> None:
+        self.table = table
+        self.definition: Definition = definition_of(table)
+        self.streams = Streams(desk, self.definition, clocks)
+        self.evaluations = 0
+        self.cost_ms: float | None = None
+        self.error: TidemillError | None = None
+        self.retry_at_s = 0.0
+        self._retry_s = RETRY_S_MIN
+        self._desk = desk
+        self._ledgers: tuple[Ledger, ...] = ()
+        self._course: Course | None = None
+
+    @property
+    def course(self) -> Course:
+        """Made when it is first needed: a query whose stream is gone has none."""
+        if self._course is None:
+            self.streams.tables()
+            self._course = self._make()
+        return self._course
+
+    def _make(self) -> Course:
+        desk, table, definition = self._desk, self.table, self.definition
+        ledger = Ledger(desk, table, source_of(table.table_id))
+        self._ledgers = (ledger,)
+        column = time_of(table)
+        own = has_own_time(definition, table, desk)
+        if definition.slide.every_us is not None:
+            return Ticks(definition, desk, self.streams, ledger, column)
+        if definition.slide.on_close:
+            return Closes(definition, desk, self.streams, ledger, column, own)
+        loads = Ledger(desk, table, loads_source_of(table.table_id))
+        self._ledgers = (ledger, loads)
+        return Rows(definition, desk, self.streams, ledger, loads, column, own)
+
+    def step(self) -> bool:
+        began = time.perf_counter()
+        has_worked = self.course.step()
+        if has_worked:
+            self.evaluations += 1
+            self.cost_ms = (time.perf_counter() - began) * 1_000
+        self.error, self._retry_s, self.retry_at_s = None, RETRY_S_MIN, 0.0
+        return has_worked
+
+    def fail(self, error: TidemillError) -> None:
+        """Try again later."""
+        self.error = error
+        self.retry_at_s = time.monotonic() + self._retry_s
+        self._retry_s = min(2 * self._retry_s, RETRY_S_MAX)
+
+    @property
+    def complete_us(self) -> int | None:
+        return None if self._course is None else self._course.complete_us
+
+    def status(self) -> KeptStatus:
+        course = self._course
+        last_us = None if course is None else course.last_us
+        try:
+            clock_us = self.streams.clock_us()
+            lag_rows = course.lag_rows() if isinstance(course, Rows) else None
+        except TidemillError:  # a stream is gone; the error says so
+            clock_us = lag_rows = None
+        lag_us = None if clock_us is None or last_us is None else max(clock_us - last_us, 0)
+        return KeptStatus(
+            self.table.name,
+            self.table.table_id,
+            slide_text(self.definition.slide),
+            tuple(begin.name for begin in self.definition.streams),
+            last_us,
+            lag_us,
+            lag_rows,
+            self.evaluations,
+            sum(ledger.rows_out for ledger in self._ledgers),
+            self.cost_ms,
+            None if self.error is None else str(self.error),
+            None if course is None else course.notice,
+        )
+
+    def close(self) -> None:
+        for ledger in self._ledgers:
+            ledger.close()
+
+
+class Clocks:
+    """Up to where streams are complete. A kept query's table is as far as the query is, which may
+    be farther than its newest answer."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self.kept: dict[int, Kept] = {}
+
+    def __call__(self, table: Table) -> int | None:
+        found = self.kept.get(table.table_id)
+        if found is not None and found.complete_us is not None:
+            return found.complete_us
+        return clock_of_hot(self._desk.hot(table))
+
+
+class KeptQueries:
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._clocks = Clocks(desk)
+        self._kept: tuple[Kept, ...] = ()  # in the order in which they depend on each other
+        self._watched: frozenset[int] = frozenset()
+        self._turn = threading.RLock()
+        self._wake = threading.Event()
+        self._is_stopping = False
+        self._thread = threading.Thread(target=self._run, name="tidemill-kept", daemon=True)
+
+    # -- from the engine
+
+    def start(self) -> None:
+        self.follow()
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop, after the evaluation in progress, and note how far the queries came."""
+        self._is_stopping = True
+        self._wake.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        with self._turn:
+            for kept in self._kept:
+                try:
+                    kept.close()
+                except TidemillError as error:  # an empty evaluation is repeated, no more
+                    _log.warning('kept query "%s": %s', kept.table.name, error)
+
+    def design(self, statement: st.CreateKeptQuery) -> NewTable:
+        """The table of a kept query that is to be made; raises if it cannot be kept."""
+        return design(statement, self._desk, self._clocks)
+
+    def follow(self) -> None:
+        """Look at the kept queries that the catalog has now."""
+        with self._turn:
+            known = self._clocks.kept
+            tables = [each for each in self._desk.snapshot().tables.values() if is_kept(each)]
+            made = {
+                each.table_id: known.get(each.table_id) or Kept(each, self._desk, self._clocks)
+                for each in tables
+            }
+            self._clocks.kept = made
+            self._kept = _in_order(made)
+            self._watched = frozenset(
+                begin.table_id for kept in self._kept for begin in kept.definition.streams
+            )
+        self._wake.set()
+
+    def poke(self, table_id: int) -> None:
+        """Rows were published in a table. Cheap: called for every append."""
+        if table_id in self._watched and not self._wake.is_set():
+            self._wake.set()
+
+    def catch_up(self) -> int:
+        """Evaluate everything that is due now; answers the number of evaluations. If a query
+        fails, the others go on, and its error is raised in the end."""
+        failed: TidemillError | None = None
+        count = 0
+        with self._turn:
+            for kept in self._kept:
+                try:
+                    while kept.step():
+                        count += 1
+                except TidemillError as error:
+                    kept.fail(error)
+                    failed = failed or error
+        if failed is not None:
+            raise failed
+        return count
+
+    def status(self) -> list[KeptStatus]:
+        return [kept.status() for kept in self._kept]
+
+    # -- the thread
+
+    def _run(self) -> None:
+        while not self._is_stopping:
+            self._wake.clear()
+            try:
+                is_busy = self._round()
+            except Exception as error:  # the next round may fare better
+                _log.warning("while evaluating kept queries: %s", error)
+                is_busy = False
+            if not is_busy:
+                self._wake.wait(self._pause_s())
+
+    def _round(self) -> bool:
+        """One step of every query that has something to do."""
+        is_busy = False
+        for kept in self._kept:
+            if self._is_stopping:
+                return False
+            if kept.retry_at_s > time.monotonic():
+                continue
+            with self._turn:
+                if self._clocks.kept.get(kept.table.table_id) is not kept:
+                    continue  # it was dropped meanwhile
+                try:
+                    is_busy = kept.step() or is_busy
+                except Exception as error:
+                    self._note(kept, error)
+        return is_busy
+
+    def _note(self, kept: Kept, error: Exception) -> None:
+        if self._desk.snapshot().table(kept.table.table_id) is None:
+            return  # it was dropped under our hands
+        known = error if isinstance(error, TidemillError) else TidemillError(str(error))
+        if kept.error is None or kept.error.message != known.message:
+            _log.warning('kept query "%s": %s', kept.table.name, known)
+        kept.fail(known)
+
+    def _pause_s(self) -> float:
+        """Until somebody may have something to do without a row arriving."""
+        waits = [IDLE_S]
+        now_s = time.monotonic()
+        for kept in self._kept:
+            if kept.error is not None:
+                waits.append(max(kept.retry_at_s - now_s, 0.0))
+            elif self._goes_by_machine(kept):
+                waits.append(LOOK_EVERY_S)
+        return min(waits)
+
+    def _goes_by_machine(self, kept: Kept) -> bool:
+        if kept.definition.slide.every_row:
+            return False
+        try:
+            tables = kept.streams.tables()
+            return any(not self._desk.hot(table).progress.is_event for table in tables)
+        except TidemillError:
+            return False
+
+
+def _in_order(kept: dict[int, Kept]) -> tuple[Kept, ...]:
+    """Queries behind those whose answers they read."""
+    ordered: dict[int, Kept] = {}
+
+    def visit(table_id: int) -> None:
+        found = kept.get(table_id)
+        if found is None or table_id in ordered:
+            return
+        for begin in found.definition.streams:
+            if begin.table_id < table_id:  # a stream is older than its readers
+                visit(begin.table_id)
+        ordered[table_id] = found
+
+    for table_id in sorted(kept):
+        visit(table_id)
+    return tuple(ordered.values())

@@ -1,0 +1,277 @@
+"""Defining views: CREATE, OR REPLACE, DROP, and who depends on whom.
+
+A view is split first, so that whatever cannot be maintained is refused before anything is written.
+Then, for each of its streams, a job that has the stream for itself makes its digests: no move or
+load is under way that would not know of them. A digest whose stream has a history starts behind
+it; the back-fill brings it in. The view itself is named last, in one transaction; a crash before
+leaves digests without a view, which the next start removes.
+
+OR REPLACE makes the new view under a name of its own; the old one answers until the new one is
+complete, then they change places in one transaction.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import sqlglot
+from sqlglot import exp
+
+from tidemill.catalog.model import DIGEST, VIEW, NewTable, Snapshot, Table
+from tidemill.catalog.store import Catalog
+from tidemill.digests.definition import definition_text
+from tidemill.digests.progress import Progress
+from tidemill.errors import DefinitionError, Position, UnsupportedError
+from tidemill.pipeline.jobs import JobContext, Outcome, Pipeline
+from tidemill.sql.maintain import (
+    DigestParts,
+    ViewParts,
+    expand_views,
+    from_json,
+    split_view,
+    to_json,
+)
+from tidemill.types import Column, SqlType
+
+NEXT_SUFFIX = "$next"
+DEFINE_PRIORITY = 0
+
+
+@dataclass(frozen=True)
+class ViewDefinition:
+    """What the catalog keeps of a view: its query as written, its split, its digests in order."""
+
+    query: str
+    parts: ViewParts
+    digests: tuple[int, ...]
+    tables: tuple[int, ...]  # streams, reference tables and views that it reads
+    replaces: int | None = None  # the view whose place it will take
+
+    @property
+    def text(self) -> str:
+        return json.dumps(
+            {
+                "query": self.query,
+                "parts": to_json(self.parts),
+                "digests": self.digests,
+                "tables": self.tables,
+                "replaces": self.replaces,
+            },
+            ensure_ascii=False,
+        )
+
+    @classmethod
+    def of(cls, view: Table) -> ViewDefinition:
+        assert view.definition is not None
+        given = json.loads(view.definition)
+        return cls(
+            given["query"],
+            from_json(given["parts"]),
+            tuple(given["digests"]),
+            tuple(given["tables"]),
+            given["replaces"],
+        )
+
+    @property
+    def tree(self) -> exp.Expression:
+        tree = sqlglot.parse_one(self.query, dialect="duckdb")
+        assert isinstance(tree, exp.Expression)
+        return tree
+
+
+@dataclass(frozen=True)
+class NewView:
+    """A view that was checked and not yet made."""
+
+    name: str
+    query: str
+    parts: ViewParts
+    columns: tuple[Column, ...]
+    tables: tuple[int, ...]
+    settings: dict[str, str]
+    position: Position | None = None
+
+
+@dataclass(frozen=True)
+class _MakeDigests:
+    """The job that makes digests of one stream, while it has the stream for itself."""
+
+    catalog: Catalog
+    stream: Table
+    new: Sequence[tuple[str, DigestParts]]
+    made: list[Table] = field(default_factory=list)
+    kind: str = field(default="define", init=False)
+    exclusive: bool = field(default=True, init=False)
+
+    @property
+    def table_id(self) -> int:
+        return self.stream.table_id
+
+    @property
+    def table_name(self) -> str:
+        return self.stream.name
+
+    def explain(self) -> list[str]:
+        return [f'make {len(self.new)} digests of table "{self.stream.name}"']
+
+    def run(self, context: JobContext) -> Outcome:
+        return Outcome()
+
+    def commit(self, outcome: Outcome) -> Outcome:
+        with self.catalog.transaction() as change:
+            history = change.snapshot.history(self.stream.table_id)
+            progress = Progress.nothing() if history.files else Progress()
+            for name, parts in self.new:
+                table = change.create_table(
+                    NewTable(
+                        name,
+                        DIGEST,
+                        columns_of(parts.columns, parts.types),
+                        definition=definition_text(parts, self.stream),
+                        source_id=self.stream.table_id,
+                    )
+                )
+                change.commit_files(
+                    table.table_id, moved_seq=history.moved_seq, progress=progress.text
+                )
+                self.made.append(table)
+        return outcome
+
+
+def columns_of(names: Iterable[str], types: Iterable[str]) -> tuple[Column, ...]:
+    pairs = zip(names, types, strict=True)
+    return tuple(Column(name, SqlType.parse(kind)) for name, kind in pairs)
+
+
+def check_view(
+    name: str,
+    query: exp.Expression,
+    query_text: str,
+    snapshot: Snapshot,
+    settings: dict[str, str],
+    names: Sequence[str] | None,
+    position: Position | None,
+) -> NewView:
+    """Split a view's query and find out its columns; nothing is changed."""
+
+    def definition_of(found: str) -> exp.Expression | None:
+        table = snapshot.find(found)
+        if table is None or not table.is_view:
+            return None
+        if table.name.lower() == name.lower():
+            raise UnsupportedError(f'view "{name}" would read itself', position=position)
+        return ViewDefinition.of(table).tree
+
+    def find(found: str) -> Table | None:
+        table = snapshot.find(found)
+        return None if table is None or table.is_digest or table.is_view else table
+
+    tree = expand_views(query, definition_of)
+    parts = split_view(tree, find)
+    if names is not None and len(names) != len(parts.columns):
+        raise DefinitionError(
+            f"{len(names)} names are given for {len(parts.columns)} columns",
+            position=position,
+        )
+    columns = columns_of(names or parts.columns, parts.types)
+    lower = [column.name.lower() for column in columns]
+    if len(set(lower)) < len(lower):
+        twice = next(each for each in lower if lower.count(each) > 1)
+        raise DefinitionError(
+            f'the query gives two columns the name "{twice}"',
+            hint="name each column with AS",
+            position=position,
+        )
+    read = _tables_of(query, snapshot)
+    return NewView(name, query_text, parts, columns, read, settings, position)
+
+
+def _tables_of(query: exp.Expression, snapshot: Snapshot) -> tuple[int, ...]:
+    """All that a query names, views and what windows read included."""
+    names = {node.name for node in query.find_all(exp.Table) if node.name}
+    for node in query.find_all(exp.Anonymous):
+        names |= {part.name for part in node.find_all(exp.Column)}
+    found = (snapshot.find(name) for name in names)
+    return tuple(sorted(table.table_id for table in found if table is not None))
+
+
+def make_view(
+    new: NewView,
+    replaces: Table | None,
+    catalog: Catalog,
+    pipeline: Pipeline,
+) -> Table:
+    """Make the digests, then the view; it answers from then on."""
+    name = new.name if replaces is None else f"{new.name}{NEXT_SUFFIX}"
+    made: dict[int, Table] = {}
+    try:
+        for stream in dict.fromkeys(parts.table for parts in new.parts.digests):
+            wanted = [
+                (at, parts) for at, parts in enumerate(new.parts.digests) if parts.table == stream
+            ]
+            table = catalog.snapshot().get(stream, new.position)
+            named = [(f"{name}$digest{at}", parts) for at, parts in wanted]
+            job = _MakeDigests(catalog, table, named)
+            pipeline.submit(job, DEFINE_PRIORITY).wait()
+            made.update({at: each for (at, _), each in zip(wanted, job.made, strict=True)})
+        digests = tuple(made[at].table_id for at in range(len(new.parts.digests)))
+        definition = ViewDefinition(
+            new.query,
+            new.parts,
+            digests,
+            new.tables,
+            None if replaces is None else replaces.table_id,
+        )
+        return catalog.create_table(
+            NewTable(name, VIEW, new.columns, settings=new.settings, definition=definition.text)
+        )
+    except BaseException:
+        with catalog.transaction() as change:
+            for digest in made.values():
+                change.drop_table(digest.table_id)
+        raise
+
+
+def drop_view(catalog: Catalog, view: Table) -> None:
+    """Drop a view with its digests, and the one that waits to replace it."""
+    with catalog.transaction() as change:
+        for each in change.snapshot.views:
+            if each is view or ViewDefinition.of(each).replaces == view.table_id:
+                for digest_id in ViewDefinition.of(each).digests:
+                    change.drop_table(digest_id)
+                change.drop_table(each.table_id)
+
+
+def swap_view(catalog: Catalog, new: Table) -> None:
+    """The new view takes its name from the one that it replaces."""
+    definition = ViewDefinition.of(new)
+    with catalog.transaction() as change:
+        old = change.snapshot.table(definition.replaces or 0)
+        name = new.name.removesuffix(NEXT_SUFFIX)
+        if old is not None:
+            name = old.name
+            for digest_id in ViewDefinition.of(old).digests:
+                change.drop_table(digest_id)
+            change.drop_table(old.table_id)
+        change.rename_table(new.table_id, name)
+        for at, digest_id in enumerate(definition.digests):
+            change.rename_table(digest_id, f"{name}$digest{at}")
+        settled = ViewDefinition(
+            definition.query, definition.parts, definition.digests, definition.tables
+        )
+        change.alter_definition(new.table_id, settled.text)
+
+
+def dependents(snapshot: Snapshot, table_id: int) -> list[Table]:
+    """The views that read a table or a view, by name."""
+    found = [view for view in snapshot.views if table_id in ViewDefinition.of(view).tables]
+    return sorted(found, key=lambda view: view.name)
+
+
+def orphans(snapshot: Snapshot) -> list[Table]:
+    """Digests that no view has: a crash came between."""
+    used = {each for view in snapshot.views for each in ViewDefinition.of(view).digests}
+    tables = snapshot.tables.values()
+    return [table for table in tables if table.is_digest and table.table_id not in used]

@@ -1,0 +1,140 @@
+"""Reading digests: what the final query runs over, with the rows at the edges of sliding windows.
+
+Panes that lie inside a window are groups of the state. Of those that its ends cut through, the rows
+are read from the stream; ``sql.maintain.reading`` has the texts that put both together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import sqlglot
+from sqlglot import exp
+
+from tidemill.catalog.store import Catalog
+from tidemill.clock import from_us, to_us
+from tidemill.digests.definition import Digest
+from tidemill.federation.duck import Duck
+from tidemill.federation.planner import make_plan
+from tidemill.federation.runner import Runner
+from tidemill.sql.maintain import Reach, ViewParts, answer_sql, bounds_sql, reach_of, read_sql
+from tidemill.types import quote
+from tidemill.views.follower import Follower
+
+TIME_US_MIN, TIME_US_MAX = to_us(datetime.min), to_us(datetime.max)
+ReferenceSql = Callable[[int], str]
+Values = Mapping[str, object]
+
+
+@dataclass
+class Reads:
+    """What a final query runs over: the texts of the digests, and Arrow tables by name."""
+
+    texts: list[str] = field(default_factory=list)
+    sources: dict[str, pa.Table] = field(default_factory=dict)
+
+
+class Edges:
+    def __init__(
+        self, duck: Duck, runner: Runner, catalog: Catalog, reference_sql: ReferenceSql
+    ) -> None:
+        self._duck = duck
+        self._runner = runner
+        self._catalog = catalog
+        self._reference_sql = reference_sql
+
+    def answer(
+        self,
+        parts: ViewParts,
+        digests: Sequence[Digest],
+        followers: Sequence[Follower],
+        values: Values,
+    ) -> tuple[pa.Table, list[str]] | None:
+        """A view's answer from its states; None if they cannot give it now."""
+        reads = Reads()
+        for at, (digest, follower) in enumerate(zip(digests, followers, strict=True)):
+            end = digest.parts.rows_window
+            if end is not None and follower.newest_us > self._moment(end, values):
+                return None  # rows of the future, which the window does not show yet
+            self._add(reads, at, digest, follower, values)
+        below = [each for digest in digests for each in digest.references]
+        references = {each: self._reference_sql(each) for each in (*below, *parts.above)}
+        sql = answer_sql(parts, reads.texts, references)
+        return self._duck.query(sql, _used(values, sql), reads.sources, exact=True)
+
+    def _add(
+        self, reads: Reads, at: int, digest: Digest, follower: Follower, values: Values
+    ) -> None:
+        reach, edge = None, None
+        if digest.parts.pane is not None:
+            reach = self._reach(digest, follower, values)
+            if reach.first_us is not None and reach.first_us < follower.stale_before_us:
+                follower.rebuild()
+            rows = [self._rows(digest, follower, *span) for span in reach.edges]
+            found = [part for part in rows if part.num_rows]
+            if found:
+                edge = f"tm_edge_{at}"
+                reads.sources[edge] = pa.concat_tables(found)
+        state = f"tm_state_{at}"
+        reads.sources[state] = follower.kept.table(digest.table_id)
+        text = follower.kept.select(digest.table_id, state)
+        reads.texts.append(read_sql(digest.parts, f"({text})", edge, reach))
+
+    # -- windows
+
+    def _reach(self, digest: Digest, follower: Follower, values: Values) -> Reach:
+        pane = digest.parts.pane
+        assert pane is not None
+        sql = bounds_sql(pane)
+        found, _ = self._duck.query(sql, _used(values, sql), {})
+        low_us, high_us = (column[0].as_py() for column in found.columns)
+        return reach_of(pane, low_us, high_us, follower.newest_us)
+
+    def _moment(self, text: str, values: Values) -> int:
+        sql = f"SELECT epoch_us({text})"
+        found, _ = self._duck.query(sql, _used(values, sql), {})
+        return int(found.column(0)[0].as_py())
+
+    def _rows(
+        self, digest: Digest, follower: Follower, low_us: int | None, high_us: int | None
+    ) -> pa.Table:
+        """The stream's rows of a span that the state holds as well: what came since is left out."""
+        table = follower.hot.table
+        column = table.get_column(digest.time_column)
+        names = ", ".join(quote(each.name) for each in table.columns)
+        time = quote(column.name)
+        tree = sqlglot.parse_one(
+            f"SELECT {names}, _seq FROM {quote(table.name)} WHERE {time} >= $1 AND {time} < $2",
+            dialect="duckdb",
+        )
+        low_us = TIME_US_MIN if low_us is None else max(low_us, TIME_US_MIN)
+        high_us = TIME_US_MAX if high_us is None else min(high_us, TIME_US_MAX)
+        ends = [from_us(low_us), from_us(high_us)]
+        if column.type.name.upper() != "TIMESTAMP":
+            ends = [end.replace(tzinfo=UTC) for end in ends]
+        assert isinstance(tree, exp.Expression)
+        plan = make_plan(tree, self._catalog.snapshot())
+        filled = self._runner.fill(plan, ends)
+        rows, _ = self._duck.query(filled.sql, filled.values, filled.sources, exact=True)
+        is_held = _held(follower, rows.column("_seq").to_numpy())
+        if not is_held.all():
+            rows = rows.filter(pa.array(is_held))
+        return rows if digest.with_seq else rows.drop_columns(["_seq"])
+
+
+def _held(follower: Follower, seqs: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    """Which rows the state has: up to the number it stands at, and those of loads."""
+    held = seqs <= follower.absorbed_seq
+    published = follower.hot.published
+    for at in np.flatnonzero(~held):
+        held[at] = published.is_loaded(int(seqs[at]))
+    return held
+
+
+def _used(values: Values, sql: str) -> dict[str, object]:
+    return {name: value for name, value in values.items() if f"${name}" in sql}

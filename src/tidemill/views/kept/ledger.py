@@ -1,0 +1,58 @@
+"""The ledger of a kept query: its answers, stored once, and how far it came.
+
+Answers are appended under a source of the query's own, with an offset that says what they answer
+to. Rows and offset are one frame of the log, so after a crash the query goes on behind the newest
+offset and nothing is stored twice. An evaluation without answers is harmless to repeat: its offset
+is noted only now and then.
+"""
+
+from __future__ import annotations
+
+import time
+
+import pyarrow as pa
+
+from tidemill.catalog.model import Table
+from tidemill.views.kept.desk import Desk
+
+NOTE_EVERY_S = 5.0
+
+
+class Ledger:
+    def __init__(self, desk: Desk, table: Table, source: str) -> None:
+        self.table = table
+        self.source = source
+        self.rows_out = 0
+        self._desk = desk
+        self._noted = desk.hot(table).offsets.newest().get(source)
+        self._reached = self._noted
+        self._noted_at_s = time.monotonic()
+
+    @property
+    def reached(self) -> int | None:
+        """The newest offset, noted or not; None before the first evaluation."""
+        return self._reached
+
+    def store(self, answers: pa.Table, offset: int) -> None:
+        """Store the answers of an evaluation and how far it came."""
+        if answers.num_rows:
+            self._desk.append(self.table, answers, self.source, offset)
+            self.rows_out += answers.num_rows
+            self._note(offset)
+        self._reached = offset
+        if time.monotonic() - self._noted_at_s >= NOTE_EVERY_S:
+            self.close()
+
+    def holds(self, offset: int) -> bool:
+        """Whether an evaluation with this offset was stored."""
+        return self._desk.hot(self.table).offsets.holds(self.source, offset)
+
+    def close(self) -> None:
+        """Note how far the query came without answers since."""
+        if self._reached is not None and self._reached != self._noted:
+            self._desk.note(self.table, self.source, self._reached)
+            self._note(self._reached)
+
+    def _note(self, offset: int) -> None:
+        self._noted = offset
+        self._noted_at_s = time.monotonic()

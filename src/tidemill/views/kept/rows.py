@@ -1,0 +1,271 @@
+"""EVERY ROW: the query is evaluated for each row that arrives, in the order of arrival.
+
+The query reads one stream, and reference tables as they are at that moment. What it sees of the
+stream when a row arrives, and the time of its answers, is
+
+- without a window: the row itself;
+- ``RECENT(t, rows => k [, partition_by => key])``: the newest k rows (of the row's key), the row
+  among them, without rows that came later or are younger;
+- ``RECENT(t, INTERVAL …)``: the window that ends with the row. Rows of one time are answered once.
+
+Rows are taken in batches. Where the query allows it, the windows of a whole batch are one relation
+and one evaluation (``tagging``); otherwise they are evaluated one by one. Rows that a load brings
+straight into history are answered when it is committed, in steps of ``LOAD_ROWS``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from sqlglot import exp
+
+from tidemill.catalog.model import Reservation, Table
+from tidemill.clock import from_us
+from tidemill.hot import keys
+from tidemill.hot.gather import SEQ_FIELD
+from tidemill.sql.calls import SEQ
+from tidemill.sql.names import table_node
+from tidemill.types import Column, quote
+from tidemill.views.kept.definition import Definition
+from tidemill.views.kept.desk import Desk
+from tidemill.views.kept.ledger import Ledger
+from tidemill.views.kept.newest import NewestRows, alone, like
+from tidemill.views.kept.row_query import WINDOWS, RowQuery, row_query
+from tidemill.views.kept.streams import Streams, moment, parameter, with_time
+from tidemill.views.kept.tagging import ROW, TIME
+
+BATCH_ROWS = 65_536
+WINDOW_ROWS_MAX = 1_000_000
+TIMES_AT_ONCE = 256
+LOAD_ROWS = 100_000
+
+
+class Rows:
+    def __init__(
+        self,
+        definition: Definition,
+        desk: Desk,
+        streams: Streams,
+        ledger: Ledger,
+        loads: Ledger,
+        time: Column,
+        own_time: bool,
+    ) -> None:
+        (begin,) = definition.streams
+        self._definition = definition
+        self._begin_seq = begin.seq
+        self._desk = desk
+        self._streams = streams
+        self._ledger = ledger
+        self._loads = loads
+        self._time = time
+        self._own_time = time if own_time else None
+        self._known: tuple[int, RowQuery] | None = None
+        self._newest: NewestRows | None = None
+        self._trees: dict[str, exp.Expression] = {}
+        self._at_us: int | None = None
+        self.last_us: int | None = None
+        self.notice: str | None = None
+
+    @property
+    def complete_us(self) -> int | None:
+        """The stream's clock, when all rows up to it were answered."""
+        return self._at_us
+
+    @property
+    def reached_seq(self) -> int:
+        reached = self._ledger.reached
+        return self._begin_seq if reached is None else reached
+
+    def lag_rows(self) -> int:
+        (table,) = self._streams.tables()
+        return max(self._desk.hot(table).published.last_seq - self.reached_seq, 0)
+
+    def step(self) -> bool:
+        """Answer the next batch of rows, or the next part of a load."""
+        clock_us = self._streams.clock_us()
+        (table,) = self._streams.tables()
+        view = self._desk.hot(table).view()
+        low = self.reached_seq
+        if view.published_seq <= low:
+            if self._step_load(table):
+                return True
+            self._at_us = clock_us
+            return False
+        if view.moved_seq > low:
+            high = min(low + BATCH_ROWS, view.moved_seq)
+            rows = self._without_loaded(self._rows_between(table, low, high), table)
+        else:
+            rows, high = view.since(low, with_seq=True, rows_max=BATCH_ROWS)
+            if rows.num_rows > BATCH_ROWS:
+                rows = rows.slice(0, BATCH_ROWS)
+                high = int(rows.column(SEQ)[-1].as_py())
+        self._answer_all(table, rows, high)
+        return True
+
+    # -- rows
+
+    def _step_load(self, table: Table) -> bool:
+        for span in self._desk.snapshot().history(table.table_id).reservations:
+            if span.created_snapshot <= self._definition.snapshot_id:
+                continue
+            for low in range(span.first_seq - 1, span.last_seq, LOAD_ROWS):
+                high = min(low + LOAD_ROWS, span.last_seq)
+                if not self._loads.holds(high):
+                    self._answer_load(table, low, high)
+                    return True
+        return False
+
+    def _answer_load(self, table: Table, low: int, high: int) -> None:
+        """Answer a part of a load; its rows may be the newest of their keys from then on."""
+        self._newest = None
+        parts = self._parts(self._rows_between(table, low, high))
+        answers = [self._answers(table, part, is_loaded=True) for part in parts]
+        self._loads.store(pa.concat_tables(answers) if answers else pa.table({}), high)
+        self._loads.close()
+        self._newest = None
+
+    def _rows_between(self, table: Table, low: int, high: int) -> pa.Table:
+        """Rows by their numbers, wherever they are."""
+        seq = exp.column(SEQ)
+        after = exp.GT(this=seq, expression=exp.Placeholder(this="tm_lo"))
+        upto = exp.LTE(this=seq.copy(), expression=exp.Placeholder(this="tm_hi"))
+        select = self._tree("between", table, exp.and_(after, upto))
+        if select.args.get("order") is None:
+            select.set("order", exp.Order(expressions=[exp.Ordered(this=seq.copy())]))
+        answer, _ = self._desk.evaluate(select, None, {"tm_lo": low, "tm_hi": high}, exact=True)
+        return like(answer, table.schema.append(SEQ_FIELD))
+
+    def _tree(self, name: str, table: Table, where: exp.Expr) -> exp.Select:
+        """``SELECT *, _seq FROM stream WHERE …``, the same tree with every call."""
+        made = exp.select("*", exp.column(SEQ)).from_(table_node(table.name)).where(where)
+        kept = self._trees.setdefault(name, made)
+        assert isinstance(kept, exp.Select)
+        return kept
+
+    def _without_loaded(self, rows: pa.Table, table: Table) -> pa.Table:
+        """Loaded rows have a way of their own."""
+        spans = self._desk.snapshot().history(table.table_id).reservations
+        return rows.filter(_outside(rows.column(SEQ), spans)) if spans else rows
+
+    # -- answers
+
+    def _query(self) -> RowQuery:
+        snapshot = self._desk.snapshot()
+        if self._known is None or self._known[0] != snapshot.definition_id:
+            query = row_query(self._definition, snapshot, self._own_time)
+            self._known = (snapshot.definition_id, query)
+        return self._known[1]
+
+    def _answer_all(self, table: Table, rows: pa.Table, high: int) -> None:
+        """Answer and store a batch, in parts whose windows are not too large together."""
+        for part in self._parts(rows):
+            is_last = part.num_rows and part.column(SEQ)[-1] == rows.column(SEQ)[-1]
+            offset = high if is_last else int(part.column(SEQ)[-1].as_py())
+            self._ledger.store(self._answers(table, part, is_loaded=False), offset)
+        if not rows.num_rows:
+            self._ledger.store(rows, high)
+
+    def _parts(self, rows: pa.Table) -> list[pa.Table]:
+        count = self._query().rows
+        step = TIMES_AT_ONCE if count is None else max(WINDOW_ROWS_MAX // count, 1)
+        return [rows.slice(start, step) for start in range(0, rows.num_rows, step)]
+
+    def _answers(self, table: Table, rows: pa.Table, *, is_loaded: bool) -> pa.Table:
+        query = self._query()
+        self.last_us = int(_times(rows, query).max())
+        if query.rows is None:
+            return self._by_time(rows, query)
+        windows = self._windows(table, rows, query, is_loaded)
+        if query.tagged is not None:
+            return self._desk.run(query.tagged, {}, {WINDOWS: windows})[0]
+        return self._one_by_one(windows, rows, query)
+
+    def _windows(self, table: Table, rows: pa.Table, query: RowQuery, is_loaded: bool) -> pa.Table:
+        if query.read.call is None:
+            return alone(rows, query.time.name)
+        if self._newest is None:
+            self._newest = self._newest_rows(table, query)
+            if not is_loaded:
+                first = int(rows.column(SEQ)[0].as_py())
+                self._newest.begin(self._held(table, query, first - 1))
+        return self._newest.ask(rows) if is_loaded else self._newest.windows(rows)
+
+    def _newest_rows(self, table: Table, query: RowQuery) -> NewestRows:
+        call = query.read.call
+        assert call is not None
+        assert call.rows is not None
+        time = query.time
+
+        def run(sql: str, sources: Mapping[str, pa.Table]) -> pa.Table:
+            return self._desk.run(sql, {}, sources, exact=True)[0]
+
+        def older(newest_us: int, seq: int) -> pa.Table:
+            upto = exp.LTE(this=exp.column(SEQ), expression=exp.Placeholder(this="tm_hi"))
+            until = exp.LTE(
+                this=exp.column(time.name, quoted=True), expression=parameter("tm_until", time)
+            )
+            select = self._tree("older", table, exp.and_(upto, until))
+            values = {"tm_hi": seq, "tm_until": moment(newest_us, time)}
+            answer, _ = self._desk.evaluate(select, None, values, exact=True)
+            return like(answer, table.schema.append(SEQ_FIELD))
+
+        return NewestRows(call.partition_by, time.name, call.rows, run, older)
+
+    def _held(self, table: Table, query: RowQuery, seq: int) -> pa.Table:
+        """The newest rows of each key up to a number."""
+        call = query.read.call
+        assert call is not None
+        upto = exp.LTE(this=exp.column(SEQ), expression=exp.Placeholder(this="tm_hi"))
+        parts = ", ".join(quote(name) for name in call.partition_by)
+        over = f"PARTITION BY {parts} " if parts else ""
+        newest = f"row_number() OVER ({over}ORDER BY {quote(query.time.name)} DESC, _seq DESC)"
+        select = self._tree("held", table, upto)
+        if select.args.get("qualify") is None:
+            condition = exp.condition(f"{newest} <= {call.rows}", dialect="duckdb")
+            select.set("qualify", exp.Qualify(this=condition))
+        answer, _ = self._desk.evaluate(select, None, {"tm_hi": seq}, exact=True)
+        return like(answer, table.schema.append(SEQ_FIELD))
+
+    def _one_by_one(self, windows: pa.Table, rows: pa.Table, query: RowQuery) -> pa.Table:
+        parts = []
+        for seq, us in zip(rows.column(SEQ).to_pylist(), _times(rows, query), strict=True):
+            window = windows.filter(pc.equal(windows.column(ROW), seq)).drop_columns([ROW, TIME])
+            answer, _ = self._desk.run(query.single, query.now(int(us)), {WINDOWS: window})
+            parts.append(self._timed(answer, int(us)))
+        return pa.concat_tables(parts)
+
+    def _by_time(self, rows: pa.Table, query: RowQuery) -> pa.Table:
+        """Windows of time: one evaluation for each time, in order."""
+        tree = self._trees.setdefault("timed", self._definition.tree())
+        parts = []
+        for us in np.unique(_times(rows, query)):
+            answer, _ = self._desk.evaluate(tree, int(us))
+            parts.append(self._timed(answer, int(us)))
+        return pa.concat_tables(parts)
+
+    def _timed(self, answer: pa.Table, us: int) -> pa.Table:
+        if self._own_time is None:
+            return with_time(answer, us, self._time.name, self._time)
+        at = next(
+            i for i, n in enumerate(answer.column_names) if n.lower() == self._time.name.lower()
+        )
+        column = answer.column(at)
+        instant = pa.scalar(from_us(us), pa.timestamp("us")).cast(column.type)
+        return answer.set_column(at, answer.field(at), pc.fill_null(column, instant))
+
+
+def _times(rows: pa.Table, query: RowQuery) -> npt.NDArray[np.int64]:
+    return np.asarray(keys.words(rows.column(query.time.name).combine_chunks()), dtype=np.int64)
+
+
+def _outside(seqs: pa.ChunkedArray, spans: tuple[Reservation, ...]) -> pa.Array:
+    numbers = np.asarray(seqs.to_numpy(), dtype=np.int64)
+    inside = np.zeros(len(numbers), dtype=bool)
+    for span in spans:
+        inside |= (numbers >= span.first_seq) & (numbers <= span.last_seq)
+    return pa.array(~inside)

@@ -1,0 +1,400 @@
+"""The registry: all views of a warehouse, the followers that feed them, and what the engine asks.
+
+Followers are shared: digests of one stream with the same rows and keys (``family``) are fed
+together, whichever views they belong to. When views come or go, the followers concerned are made
+anew and build their states from files and hot rows.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from tidemill.catalog.model import DataFile, Snapshot, Table
+from tidemill.catalog.store import Catalog
+from tidemill.clock import Clock
+from tidemill.config import VIEW_SETTINGS, Settings
+from tidemill.digests.definition import Digest
+from tidemill.digests.partials import read_partials
+from tidemill.digests.progress import Progress
+from tidemill.errors import DependencyError, UnknownNameError
+from tidemill.federation.duck import Duck
+from tidemill.federation.planner import make_plan
+from tidemill.federation.references import References, place_of
+from tidemill.federation.runner import Runner
+from tidemill.history.storage import Storage
+from tidemill.hot.table import HotTable
+from tidemill.hot.tier import HotTier
+from tidemill.pipeline.backfill import BackfillJob
+from tidemill.pipeline.digesting import Export
+from tidemill.pipeline.jobs import JobHandle, Pipeline
+from tidemill.pipeline.seal import Sealer
+from tidemill.sql.statements import CreateView
+from tidemill.views.answering import Answer, LiveView, Rooms
+from tidemill.views.defining import (
+    NEXT_SUFFIX,
+    NewView,
+    ViewDefinition,
+    check_view,
+    dependents,
+    drop_view,
+    make_view,
+    orphans,
+    swap_view,
+)
+from tidemill.views.edges import Edges
+from tidemill.views.follower import Follower, Kept, Source
+from tidemill.views.moments import Moments
+from tidemill.views.states import family_of, make_kept
+from tidemill.views.status import explain_view, status_row
+from tidemill.views.upkeep import Upkeep
+
+BACKFILL_PRIORITY = 5
+RETRY_S = 10.0
+_log = logging.getLogger("tidemill.views")
+
+
+@dataclass(frozen=True)
+class House:
+    """The rooms that views use."""
+
+    catalog: Catalog
+    tier: HotTier
+    duck: Duck
+    references: References
+    runner: Runner
+    storage: Storage
+    pipeline: Pipeline
+    clock: Clock
+    export: Export
+
+
+class Views:
+    def __init__(self, house: House) -> None:
+        self.house = house
+        self._lock = threading.RLock()  # of the registry itself; held shortly
+        self._live: dict[int, LiveView] = {}
+        self._followers: dict[int, Follower] = {}  # by digest
+        self._by_stream: dict[int, tuple[Follower, ...]] = {}
+        self._backfills: dict[int, JobHandle] = {}  # by digest; the newest of each
+        self._tried_s: dict[int, float] = {}
+        self._rooms = Rooms(
+            house.catalog,
+            house.duck,
+            house.runner,
+            house.references,
+            house.clock,
+            Edges(house.duck, house.runner, house.catalog, place_of),
+        )
+        self.upkeep = Upkeep(self._followers_of)
+
+    def open(self) -> None:
+        """Take up the views that the catalog knows."""
+        left = orphans(self.house.catalog.snapshot())
+        if left:
+            with self.house.catalog.transaction() as change:
+                for digest in left:
+                    change.drop_table(digest.table_id)
+        self.follow_catalog()
+        self.upkeep.start()
+
+    def close(self) -> None:
+        self.upkeep.close()
+
+    # -- reading
+
+    def read(self, view: Table, at_us: int | None = None) -> pa.Table:
+        """A view's answer with exact types; the runner's ``read_view``."""
+        return self._live_view(view).read(at_us).table
+
+    def shown(self, view: Table) -> tuple[pa.Table, list[str]]:
+        """A view's answer as users see it."""
+        return self._live_view(view).shown()
+
+    def answer(self, view: Table) -> Answer:
+        return self._live_view(view).read()
+
+    def _live_view(self, view: Table) -> LiveView:
+        live = self._live.get(view.table_id)
+        if live is None:
+            self.follow_catalog()
+            live = self._live.get(view.table_id)
+        if live is None:
+            raise UnknownNameError(f'view "{view.name}" was dropped')
+        return live
+
+    def live(self) -> list[LiveView]:
+        return list(self._live.values())
+
+    def followers(self, live: LiveView) -> list[Follower]:
+        """Of a view, digest by digest."""
+        with self._lock:
+            found = [self._followers.get(digest.table_id) for digest in live.digests]
+        missing = [each for each in found if each is None]
+        if missing:
+            raise UnknownNameError(f'view "{live.table.name}" was dropped')
+        return [each for each in found if each is not None]
+
+    # -- what there is
+
+    def follow_catalog(self) -> None:
+        """Take up views that are new and let go of those that are gone."""
+        with self._lock:
+            snapshot = self.house.catalog.snapshot()
+            wanted = {view.table_id: view for view in snapshot.views}
+            for table_id in set(self._live) - set(wanted):
+                del self._live[table_id]
+            for table_id, view in wanted.items():
+                known = self._live.get(table_id)
+                if known is None:
+                    self._live[table_id] = self._take_up(view, snapshot)
+                else:
+                    known.table = view
+            self._share(snapshot)
+
+    def _take_up(self, view: Table, snapshot: Snapshot) -> LiveView:
+        definition = ViewDefinition.of(view)
+        digests = tuple(Digest.of(_digest(snapshot, each)) for each in definition.digests)
+        settings = Settings(VIEW_SETTINGS, view.given_settings)
+        live = LiveView(
+            view,
+            definition.parts,
+            digests,
+            make_plan(definition.tree, snapshot),
+            Moments.of(definition.parts),
+            settings["memory"],
+            lambda: self.followers(live),
+            self._rooms,
+        )
+        return live
+
+    def _share(self, snapshot: Snapshot) -> None:
+        """One follower for each family of digests; those that stay as they were are kept."""
+        families: dict[object, list[Digest]] = defaultdict(list)
+        for live in self._live.values():
+            for digest in live.digests:
+                moved = snapshot.history(digest.table_id).moved_seq
+                family = family_of(digest) or digest.table_id
+                families[digest.source_id, moved, family].append(digest)
+        known = {
+            frozenset(digest.table_id for digest in each.digests): each
+            for each in self._followers.values()
+        }
+        followers: dict[int, Follower] = {}
+        for digests in families.values():
+            hot = self.house.tier.tables.get(digests[0].source_id)
+            if hot is None:
+                continue
+            ids = frozenset(digest.table_id for digest in digests)
+            follower = known.get(ids) or self._new_follower(digests, hot)
+            followers.update(dict.fromkeys(ids, follower))
+        self._followers = followers
+        by_stream: dict[int, list[Follower]] = defaultdict(list)
+        for follower in dict.fromkeys(followers.values()):
+            by_stream[follower.hot.table.table_id].append(follower)
+        self._by_stream = {stream: tuple(found) for stream, found in by_stream.items()}
+        for table_id, hot in self.house.tier.tables.items():
+            hot.on_published = self.upkeep.poke if table_id in self._by_stream else None
+
+    def _new_follower(self, digests: Sequence[Digest], hot: HotTable) -> Follower:
+        source = Source(hot, self.house.catalog.snapshot, self._read_files)
+        return Follower(digests, source, self._make_kept)
+
+    def _make_kept(self, digests: Sequence[Digest], may_be_dense: bool) -> Kept:
+        return make_kept(digests, self.house.duck, place_of, may_be_dense)
+
+    def _read_files(self, digest: Digest, files: Sequence[DataFile]) -> pa.Table:
+        with self.house.duck.lent(exact=True) as cursor:
+            return read_partials(self.house.storage, cursor, digest, files)
+
+    def _followers_of(self, stream_id: int | None) -> Sequence[Follower]:
+        if stream_id is not None:
+            return self._by_stream.get(stream_id, ())
+        return [each for found in self._by_stream.values() for each in found]
+
+    # -- what is known of them
+
+    def status(self) -> list[dict[str, Any]]:
+        """The rows of ``tidemill.views``."""
+        snapshot = self.house.catalog.snapshot()
+        return [status_row(self, live, snapshot) for live in self.live()]
+
+    def explain(self, view: Table) -> list[str]:
+        return explain_view(self, self._live_view(view))
+
+    def error_of(self, live: LiveView) -> str | None:
+        """Why the last back-fill failed, if it did."""
+        for digest in live.digests:
+            handle = self._backfills.get(digest.table_id)
+            error = handle.error() if handle is not None else None
+            if error is not None:
+                return str(error)
+        return None
+
+    # -- definitions
+
+    def check(self, statement: CreateView) -> NewView:
+        snapshot = self.house.catalog.snapshot()
+        Settings(VIEW_SETTINGS, statement.settings)
+        return check_view(
+            statement.name,
+            statement.query,
+            statement.query_text,
+            snapshot,
+            dict(statement.settings),
+            statement.columns,
+            statement.position,
+        )
+
+    def create(self, statement: CreateView, replaces: Table | None) -> Table:
+        """Make a view; it answers from now on, unless it waits to replace another."""
+        new = self.check(statement)
+        if replaces is not None:
+            self.check_unused(replaces, "replaced")
+            self._drop_next(replaces)
+        view = make_view(new, replaces, self.house.catalog, self.house.pipeline)
+        self.follow_catalog()
+        self._live_view(view).read()
+        self.look()
+        return view
+
+    def drop(self, view: Table) -> None:
+        drop_view(self.house.catalog, view)
+        self.follow_catalog()
+
+    def _drop_next(self, view: Table) -> None:
+        """A replacement that was not complete gives way to another one."""
+        for each in self.house.catalog.snapshot().views:
+            if ViewDefinition.of(each).replaces == view.table_id:
+                drop_view(self.house.catalog, each)
+
+    def dependents(self, table: Table) -> list[Table]:
+        snapshot = self.house.catalog.snapshot()
+        found = dependents(snapshot, table.table_id)
+        return [view for view in found if not view.name.endswith(NEXT_SUFFIX)]
+
+    def check_unused(self, table: Table, word: str) -> None:
+        """Refuse to take away what views read."""
+        users = self.dependents(table)
+        if users:
+            names = ", ".join(f'"{view.name}"' for view in users)
+            kind = "view" if table.is_view else "table"
+            raise DependencyError(
+                f'{kind} "{table.name}" cannot be {word}: it is read by {names}',
+                hint="drop these first: DROP MATERIALIZED VIEW "
+                + ", ".join(view.name for view in users),
+            )
+
+    # -- history
+
+    def progress(self, digest: Digest) -> Progress:
+        return Progress.read(self.house.catalog.progress(digest.table_id))
+
+    def look(self) -> None:
+        """Submit back-fills that are due, and let complete views take their names."""
+        snapshot = self.house.catalog.snapshot()
+        for live in self.live():
+            for digest in live.digests:
+                if not self.progress(digest).is_complete:
+                    self._backfill(digest, snapshot)
+            self._swap_if_complete(live.table)
+
+    def _backfill(self, digest: Digest, snapshot: Snapshot) -> None:
+        handle = self._backfills.get(digest.table_id)
+        if handle is not None and not handle.done():
+            return
+        is_failed = handle is not None and handle.error() is not None
+        since_s = time.monotonic() - self._tried_s.get(digest.table_id, -RETRY_S)
+        stream = snapshot.table(digest.source_id)
+        table = snapshot.table(digest.table_id)
+        if stream is None or table is None or (is_failed and since_s < RETRY_S):
+            return
+        house = self.house
+        job = BackfillJob(table, stream, house.catalog, house.storage, house.export)
+        self._tried_s[digest.table_id] = time.monotonic()
+        self._backfills[digest.table_id] = house.pipeline.submit(job, BACKFILL_PRIORITY)
+
+    def _swap_if_complete(self, view: Table) -> bool:
+        snapshot = self.house.catalog.snapshot()
+        table = snapshot.table(view.table_id)
+        if table is None or ViewDefinition.of(table).replaces is None:
+            return False
+        live = self._live_view(table)
+        if not all(self.progress(digest).is_complete for digest in live.digests):
+            return False
+        live.read()
+        swap_view(self.house.catalog, table)
+        self.follow_catalog()
+        return True
+
+    def refresh(self, view: Table) -> Answer:
+        """Wait until a view, and one that is to replace it, has all of history; then answer."""
+        names = (view.name, f"{view.name}{NEXT_SUFFIX}")
+        while True:
+            self.look()
+            concerned = [live for live in self.live() if live.table.name in names]
+            waiting = [
+                digest.table_id
+                for live in concerned
+                for digest in live.digests
+                if not self.progress(digest).is_complete
+            ]
+            if not waiting:
+                break
+            for digest_id in waiting:
+                self._backfills[digest_id].wait()
+        return self.answer(self.house.catalog.snapshot().get(view.name))
+
+    # -- reference tables
+
+    @contextmanager
+    def changing(self, table_id: int) -> Iterator[None]:
+        """Around a change of a reference table: rows that arrived before keep the partners that
+        they had. Their digests are written down, then nothing arrives until the change is made."""
+        concerned: dict[int, list[Digest]] = defaultdict(list)
+        for live in self.live():
+            for digest in live.digests:
+                if table_id in digest.references:
+                    concerned[digest.source_id].append(digest)
+        if not concerned:
+            yield
+            return
+        with ExitStack() as stack:
+            for stream_id in sorted(concerned):
+                stack.enter_context(self.house.tier.tables[stream_id].paused())
+            for stream_id, digests in concerned.items():
+                self._seal(self.house.tier.tables[stream_id], digests)
+            yield
+
+    def _seal(self, hot: HotTable, digests: Sequence[Digest]) -> None:
+        for digest in digests:
+            follower = self._followers.get(digest.table_id)
+            if follower is not None and not follower.is_given_up:
+                follower.follow()
+        house = self.house
+        sealer = Sealer(house.catalog, house.storage, house.pipeline.board, house.clock)
+        snapshot = house.catalog.snapshot()
+        for digest in digests:
+            references = {each: place_of(each) for each in digest.references}
+            with house.duck.lent(exact=True) as cursor:
+                sealer.seal(
+                    _digest(snapshot, digest.table_id),
+                    lambda seq: hot.view().since(seq, with_seq=True),
+                    cursor,
+                    references,
+                )
+
+
+def _digest(snapshot: Snapshot, table_id: int) -> Table:
+    table = snapshot.table(table_id)
+    if table is None:
+        raise UnknownNameError("the view was dropped")
+    return table

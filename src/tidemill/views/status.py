@@ -1,0 +1,110 @@
+"""What is known of views: the rows of ``tidemill.views``, and EXPLAIN of a view."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tidemill.catalog.model import FILE_ROWS, Snapshot
+from tidemill.digests.definition import Digest
+from tidemill.history.partitions import US_MAX
+from tidemill.hot.view import TIME_US_MIN
+from tidemill.views.answering import LiveView
+from tidemill.views.defining import ViewDefinition
+from tidemill.views.follower import Follower
+
+if TYPE_CHECKING:
+    from tidemill.views.registry import Views
+
+
+def status_row(views: Views, live: LiveView, snapshot: Snapshot) -> dict[str, Any]:
+    """One view as ``tidemill.views`` shows it."""
+    followers = list(dict.fromkeys(views.followers(live)))
+    newest_us = max((each.newest_us for each in followers), default=TIME_US_MIN)
+    rows_in = sum(each.figures.rows_in for each in followers)
+    seconds = sum(each.figures.seconds for each in followers)
+    now_us = views.house.clock.now_us()
+    is_known = newest_us > TIME_US_MIN
+    share, from_us = _history(views, live, snapshot)
+    return {
+        "view_name": live.table.name,
+        "kind": "view",
+        "streams": list(live.parts.streams),
+        "state": _state_of(live, followers),
+        "groups": sum(_groups(each, live) for each in followers),
+        "state_bytes": sum(each.kept.nbytes for each in followers if each.is_built),
+        "rows_in": rows_in,
+        "rows_out": live.answer.table.num_rows if live.answer is not None else None,
+        "insert_ns_row": seconds * 1e9 / rows_in if rows_in else None,
+        "rebuilds": sum(each.figures.rebuilds for each in followers),
+        "newest": newest_us if is_known else None,
+        "lag": max(now_us - newest_us, 0) if is_known else None,
+        "lag_rows": max((each.lag_rows for each in followers), default=0),
+        "refreshes": live.costs.answers,
+        "served": live.costs.served,
+        "refresh_ms": live.costs.last_seconds * 1e3 if live.costs.answers else None,
+        "history": share,
+        "history_from": from_us,
+        "last_error": views.error_of(live),
+        "definition": ViewDefinition.of(live.table).query,
+        "created_at": live.table.created_at_us,
+    }
+
+
+def _state_of(live: LiveView, followers: list[Follower]) -> str:
+    if live.is_too_large:
+        return "query: more than its memory"
+    kinds = [each.kept.kind if each.is_built else "not built yet" for each in followers]
+    return "; ".join(dict.fromkeys(kinds))
+
+
+def _groups(follower: Follower, live: LiveView) -> int:
+    own = {digest.table_id for digest in live.digests}
+    if not follower.is_built:
+        return 0
+    with follower.lock:
+        return sum(follower.kept.groups(d.table_id) for d in follower.digests if d.table_id in own)
+
+
+def _history(views: Views, live: LiveView, snapshot: Snapshot) -> tuple[float, int | None]:
+    """How much of the streams' history the view has, and from when on (None: all of it)."""
+    shares, froms = [1.0], []
+    for digest in live.digests:
+        progress = views.progress(digest)
+        if progress.from_us is not None:
+            shares.append(_share(digest, progress.from_us, snapshot))
+            if progress.from_us < US_MAX:
+                froms.append(progress.from_us)
+    return min(shares), max(froms, default=None)
+
+
+def _share(digest: Digest, from_us: int, snapshot: Snapshot) -> float:
+    history = snapshot.history(digest.source_id)
+    files = [file for file in history.files if file.kind == FILE_ROWS]
+    rows = sum(file.rows for file in files)
+    done = sum(file.rows for file in files if file.time_min_us >= from_us)
+    return done / rows if rows else 1.0
+
+
+def explain_view(views: Views, live: LiveView) -> list[str]:
+    """A view's split, the states that hold it, and what it reads above and below the grouping."""
+    lines = [f'view "{live.table.name}": ' + _state_of(live, views.followers(live))]
+    lines += live.parts.explain()
+    snapshot = views.house.catalog.snapshot()
+    below = sorted({each for digest in live.digests for each in digest.references})
+    for table_id in below:
+        table = snapshot.table(table_id)
+        if table is not None:
+            lines.append(
+                f'reference table "{table.name}" is joined below the grouping: rows keep the '
+                "partners that they had when they arrived"
+            )
+    for table_id in live.parts.above:
+        table = snapshot.table(table_id)
+        if table is not None:
+            lines.append(
+                f'reference table "{table.name}" is joined above the grouping: the view follows it'
+            )
+    share, _ = _history(views, live, snapshot)
+    if share < 1:
+        lines.append(f"history: {share:.0%} back-filled; the answer lacks the rest")
+    return lines

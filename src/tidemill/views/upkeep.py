@@ -1,0 +1,72 @@
+"""Upkeep: the thread that follows streams while nobody reads.
+
+An append only notes that there is something to do (``poke``). The thread takes in what has gathered
+once it is worth a chunk, or once nothing came for a moment. A writer who is further ahead than
+``LAG_ROWS_MAX`` takes in a chunk itself: so the lag has a bound, and what a view costs is paid by
+those who feed it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+
+from tidemill.hot.table import HotTable
+from tidemill.views.follower import CHUNK_ROWS, Follower
+
+LAG_ROWS_WORTH = 65_536
+LAG_ROWS_MAX = 4_000_000
+IDLE_S = 0.1
+_log = logging.getLogger("tidemill.views")
+
+
+class Upkeep:
+    def __init__(self, followers_of: Callable[[int | None], Sequence[Follower]]) -> None:
+        """``followers_of`` gives those of a stream by its table id, or all."""
+        self._followers_of = followers_of
+        self._wake = threading.Event()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="tidemill-views", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        self._stopping = True
+        self._wake.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def poke(self, hot: HotTable) -> None:
+        """Rows of a stream were published."""
+        followers = self._followers_of(hot.table.table_id)
+        if not followers:
+            return
+        worth = False
+        for follower in followers:
+            lag = follower.lag_rows
+            worth = worth or lag >= LAG_ROWS_WORTH
+            if lag > LAG_ROWS_MAX and follower.is_built:
+                follower.follow(CHUNK_ROWS)
+        if worth:
+            self._wake.set()
+
+    def _run(self) -> None:
+        while not self._stopping:
+            is_busy = self._wake.wait(IDLE_S)
+            self._wake.clear()
+            for follower in self._followers_of(None):
+                if self._stopping:
+                    return
+                lag = follower.lag_rows
+                is_new = not follower.is_built
+                if is_new or lag >= LAG_ROWS_WORTH or (lag and not is_busy):
+                    self._follow(follower)
+
+    def _follow(self, follower: Follower) -> None:
+        try:
+            if not follower.is_given_up and not follower.follow(CHUNK_ROWS):
+                self._wake.set()
+        except Exception as error:  # a reader meets it again, and is told
+            _log.warning("while following a stream: %s", error)

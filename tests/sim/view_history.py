@@ -1,0 +1,402 @@
+"""Random histories of views: rows come, move, are loaded and expire; time passes; views come and go.
+
+A history is a seed and a list of steps. What a step does depends on the seed, on its number and on
+what is there, and on nothing that steps before it drew: so a history with some of its steps left
+out is a history too, and ``shrunk`` finds a short one that still fails.
+
+After every step each view must answer what its query answers when it is run directly, and what a
+plain DuckDB answers over the rows that are in the warehouse, where it knows all the words. Views
+that join reference tables below their grouping are compared with that DuckDB only, which keeps
+every version of those tables (see ``view_queries``).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+from pyarrow import parquet
+from view_queries import (
+    REFERENCE_COLUMNS,
+    START,
+    Stream,
+    ViewQueries,
+    ViewQuery,
+    random_reference,
+    random_rows,
+    random_stream,
+)
+from warehouses import compact, difference
+
+from tidemill.clock import FakeClock, from_us
+from tidemill.engine import Database
+from tidemill.pipeline.compact import ExpireJob
+from tidemill.types import SqlType
+
+STREAMS, REFERENCES = ("s", "t"), ("r", "q")
+VIEWS_MAX = 4
+SHRINKS_MAX = 40
+
+Step = tuple[str, int]  # what it does, and its number
+Open = Callable[[FakeClock], Database]
+
+
+class Disagreement(AssertionError):
+    """A view gave another answer than its query."""
+
+
+def draw_steps(seed: int, count: int) -> list[Step]:
+    """Two views to begin with, then anything."""
+    rng = random.Random(seed)
+    kinds, weights = zip(*_WEIGHTS.items(), strict=True)
+    drawn = rng.choices(kinds, weights, k=count)
+    return list(enumerate_steps(["view", "view", "append", *drawn]))
+
+
+def enumerate_steps(kinds: Sequence[str]) -> list[Step]:
+    return [(kind, number) for number, kind in enumerate(kinds)]
+
+
+@dataclass
+class Model:
+    """The rows that are in the warehouse, in a plain DuckDB."""
+
+    duck: duckdb.DuckDBPyConnection = field(default_factory=duckdb.connect)
+    version: int = 0
+    ids: dict[str, set[int]] = field(default_factory=dict)
+
+    def create(self, streams: Sequence[Stream]) -> None:
+        self.version = 0
+        self.duck.execute("SET TimeZone = 'UTC'; SET threads = 1")
+        for stream in streams:
+            columns = ", ".join(f"{name} {kind}" for name, kind in stream.kinds.items())
+            self.duck.execute(f"CREATE OR REPLACE TABLE {stream.name} ({columns}, version INTEGER)")
+            self.ids[stream.name] = set()
+        for name in REFERENCES:
+            self.duck.execute(f"CREATE OR REPLACE TABLE {name} ({REFERENCE_COLUMNS})")
+            self.duck.execute(
+                f"CREATE OR REPLACE TABLE {name}_all (version INTEGER, {REFERENCE_COLUMNS})"
+            )
+
+    def follow(self, stream: Stream, there: set[int], sent: dict[int, dict[str, Any]]) -> None:
+        """Take the rows that are there now, and no others."""
+        held = self.ids[stream.name]
+        new, gone = sorted(there - held), held - there
+        if new:
+            schema = pa.schema(
+                [(name, _arrow_of(kind)) for name, kind in stream.kinds.items()]
+                + [("version", pa.int32())]
+            )
+            rows = [{**sent[number], "version": self.version} for number in new]
+            tm_new = pa.Table.from_pylist(rows, schema)  # noqa: F841  (read by name)
+            self.duck.execute(f"INSERT INTO {stream.name} SELECT * FROM tm_new")
+        if gone:
+            tm_gone = pa.table({"id": sorted(gone)})  # noqa: F841
+            self.duck.execute(f"DELETE FROM {stream.name} WHERE id IN (SELECT id FROM tm_gone)")
+        self.ids[stream.name] = set(there)
+
+    def change(self, rows: dict[str, list[tuple[Any, ...]]]) -> None:
+        """Reference tables as they are now."""
+        self.version += 1
+        for name, found in rows.items():
+            self.duck.execute(f"DELETE FROM {name}")
+            if found:
+                self.duck.executemany(f"INSERT INTO {name} VALUES (?, ?, ?)", found)
+            self.duck.execute(f"INSERT INTO {name}_all SELECT {self.version}, * FROM {name}")
+
+    def answer(self, text: str, now: Any, since: int) -> list[tuple[Any, ...]]:
+        text = text.replace("now()", f"TIMESTAMPTZ '{now}+00'").replace("{since}", str(since))
+        return self.duck.execute(text).fetchall()
+
+
+def _arrow_of(kind: str) -> pa.DataType:
+    kind = kind.removesuffix(" NOT NULL")
+    return pa.decimal128(38, 0) if kind == "HUGEINT" else SqlType.parse(kind).arrow
+
+
+@dataclass
+class Made:
+    """A view of a history, and how many changes reference tables had seen before it."""
+
+    query: ViewQuery
+    since: int
+    reads: str | None  # another view
+
+
+class History:
+    """One history in a warehouse, which it shares with those before it."""
+
+    def __init__(self, seed: int, open_warehouse: Open, folder: Path, model: Model) -> None:
+        self.seed, self.folder, self.model = seed, folder, model
+        self.clock = FakeClock(START)
+        self._open = open_warehouse
+        self.db = open_warehouse(self.clock)
+        self.views: dict[str, Made] = {}
+        self.sent: dict[str, dict[int, dict[str, Any]]] = {name: {} for name in STREAMS}
+        self.next_id = 0
+        self.loads = 0
+        self.log: list[str] = []
+        rng = random.Random(f"{seed} begin")
+        self.streams = {name: random_stream(rng, name) for name in STREAMS}
+        self.begin(rng)
+
+    @property
+    def now(self) -> Any:
+        return from_us(self.clock.now_us())
+
+    def begin(self, rng: random.Random) -> None:
+        self.model.create(tuple(self.streams.values()))
+        for stream in self.streams.values():
+            self.sql(stream.create)
+        for name in REFERENCES:
+            self.sql(f"CREATE TABLE {name} ({REFERENCE_COLUMNS})")
+            self.db.append(name, random_reference(rng, 8))
+        self.note_references()
+
+    def end(self) -> None:
+        """Take away what this history made."""
+        for name in reversed(self.views):
+            self.db.sql(f'DROP MATERIALIZED VIEW "{name}" CASCADE')
+        for name in (*STREAMS, *REFERENCES):
+            self.db.sql(f"DROP TABLE {name}")
+
+    def sql(self, text: str) -> list[tuple[Any, ...]]:
+        self.log.append(text)
+        return self.db.sql(text).fetchall()
+
+    def run(self, steps: Sequence[Step]) -> None:
+        """Take the steps; after each the views must be right."""
+        for kind, number in steps:
+            rng = random.Random(f"{self.seed} {number}")
+            self.log.append(f"-- {kind} {number}")
+            try:
+                _STEPS[kind](self, rng)
+                self.check()
+            except Exception as error:
+                error.add_note(f"seed {self.seed}, step {kind} {number}")
+                raise
+
+    # -- what must hold
+
+    def check(self) -> None:
+        for name, made in self.views.items():
+            found = self.db.sql(f'SELECT * FROM "{name}"').fetchall()
+            if not made.query.is_below:
+                wanted = self.db.sql(made.query.query).fetchall()
+                self.compare(name, made, found, wanted, "its query")
+            if made.query.model is not None:
+                wanted = self.model.answer(made.query.model, self.now, made.since)
+                self.compare(name, made, found, wanted, "the model")
+
+    def compare(self, name: str, made: Made, found: Any, wanted: Any, other: str) -> None:
+        wrong = difference(found, wanted, made.query.is_ordered)
+        if wrong is not None:
+            raise Disagreement(f'view "{name}" and {other} differ\n{made.query.text}\n{wrong}')
+
+    # -- rows
+
+    def append(self, rng: random.Random) -> None:
+        name = rng.choice(STREAMS)
+        count = rng.choice((0, 1, 3, 10, 30, 60))
+        self.store(name, self.rows(rng, name, count))
+
+    def append_one(self, rng: random.Random) -> None:
+        name = rng.choice(STREAMS)
+        for _ in range(rng.randrange(1, 4)):
+            self.store(name, self.rows(rng, name, 1))
+
+    def append_again(self, rng: random.Random) -> None:
+        """Rows that were sent before: keys that exist, or an offset that is known."""
+        name = rng.choice(STREAMS)
+        again = list(self.sent[name].values())[-5:]
+        if self.streams[name].has_key and again:
+            changed = [{**row, "k": 3, "g": "again"} for row in again]
+            self.log.append(f"append again {len(changed)} rows to {name}")
+            self.db.append(name, changed)
+        rows = self.rows(rng, name, 4)
+        for _ in range(2):
+            self.db.append(name, rows, source="feed", offset=self.next_id)
+        self.note_rows(name, rows)
+
+    def rows(self, rng: random.Random, name: str, count: int) -> list[dict[str, Any]]:
+        rows = random_rows(rng, self.streams[name], count, self.next_id, self.now)
+        self.next_id += count
+        return rows
+
+    def store(self, name: str, rows: list[dict[str, Any]]) -> None:
+        self.log.append(f"append {len(rows)} rows to {name}")
+        self.db.append(name, rows)
+        self.note_rows(name, rows)
+
+    def note_rows(self, name: str, rows: list[dict[str, Any]]) -> None:
+        self.sent[name] |= {row["id"]: row for row in rows}
+        self.follow(name)
+
+    def follow(self, name: str) -> None:
+        there = {row[0] for row in self.db.sql(f"SELECT id FROM {name}").fetchall()}
+        self.model.follow(self.streams[name], there, self.sent[name])
+
+    def load(self, rng: random.Random) -> None:
+        """Two files, straight to history."""
+        name = rng.choice(STREAMS)
+        stream = self.streams[name]
+        rows = self.rows(rng, name, rng.choice((2, 20)))
+        folder = self.folder / f"load {self.seed} {self.loads}"
+        folder.mkdir(parents=True)
+        self.loads += 1
+        schema = pa.schema([(each, _arrow_of(kind)) for each, kind in stream.kinds.items()])
+        half = len(rows) // 2
+        for number, part in enumerate((rows[:half], rows[half:])):
+            table = pa.Table.from_pylist(part, schema)
+            parquet.write_table(table, folder / f"{number}.parquet")
+        self.log.append(f"load {len(rows)} rows into {name}")
+        self.db.sql(f"COPY {name} FROM '{folder}/*.parquet'")
+        self.note_rows(name, rows)
+
+    # -- history
+
+    def flush(self, rng: random.Random) -> None:
+        self.sql(f"FLUSH {rng.choice(STREAMS)}")
+
+    def move(self, rng: random.Random) -> None:
+        """As the mover does: up to some row."""
+        name = rng.choice(STREAMS)
+        hot = self.db._hot[self.db.catalog.snapshot().get(name).table_id]
+        view = hot.view()
+        upto = rng.randint(view.moved_seq, view.published_seq)
+        self.log.append(f"move {name} up to {upto}")
+        self.db._keeping.wait(self.db._keeping._submit_move(hot, upto, "a history"))
+
+    def compact(self, rng: random.Random) -> None:
+        self.log.append(f"compacted {compact(self.db, *STREAMS)}")
+
+    def vacuum(self, rng: random.Random) -> None:
+        self.sql("VACUUM")
+
+    def expire(self, rng: random.Random) -> None:
+        """What retention takes from memory and from files."""
+        self.log.append("expire")
+        for name in STREAMS:
+            table = self.db.catalog.snapshot().get(name)
+            hot = self.db._hot[table.table_id]
+            hot.expire()
+            retention, now_us = table.settings["retention"], hot.progress.now_us()
+            if retention is not None and now_us is not None:
+                bounds = now_us - retention, self.clock.now_us() - retention
+                job = ExpireJob(table, self.db.catalog, *bounds)
+                self.db._keeping.wait(self.db._keeping.submit(job, 0))
+            self.follow(name)
+
+    # -- time
+
+    def advance(self, rng: random.Random) -> None:
+        seconds = rng.choice((0.000001, 1, 7, 61, 300, 900, 3_600, 7_200))
+        self.log.append(f"advance {seconds} s")
+        self.clock.advance(seconds)
+
+    def restart(self, rng: random.Random) -> None:
+        self.log.append("restart")
+        self.db.close()
+        self.db = self._open(self.clock)
+        for name in STREAMS:
+            self.follow(name)
+
+    # -- reference tables
+
+    def refer(self, rng: random.Random) -> None:
+        name = rng.choice(REFERENCES)
+        k, label = rng.randrange(-3, 9), rng.choice(("x", "neu", "z"))
+        self.sql(
+            rng.choice(
+                (
+                    f"UPDATE {name} SET label = '{label}', w = {rng.randrange(4)} WHERE k < {k}",
+                    f"DELETE FROM {name} WHERE k = {k}",
+                    f"INSERT INTO {name} SELECT {k}, '{label}', 1 "
+                    f"WHERE NOT EXISTS (FROM {name} WHERE k = {k})",
+                    f"TRUNCATE {name}",
+                )
+            )
+        )
+        self.note_references()
+
+    def note_references(self) -> None:
+        rows = {name: self.db.sql(f"SELECT * FROM {name}").fetchall() for name in REFERENCES}
+        self.model.change(rows)
+
+    # -- views
+
+    def view(self, rng: random.Random) -> None:
+        """Make one more view; whatever is in history is filled in."""
+        if len(self.views) < VIEWS_MAX:
+            self.make(f"v{self.next_id}_{len(self.views)}", rng, self.views, "CREATE")
+
+    def replace(self, rng: random.Random) -> None:
+        free = self.unread()
+        if free:
+            name = rng.choice(free)
+            others = {other: made for other, made in self.views.items() if other != name}
+            self.make(name, rng, others, "CREATE OR REPLACE")
+
+    def drop(self, rng: random.Random) -> None:
+        free = self.unread()
+        if free:
+            name = rng.choice(free)
+            self.sql(f'DROP MATERIALIZED VIEW "{name}"')
+            del self.views[name]
+
+    def unread(self) -> list[str]:
+        read = {made.reads for made in self.views.values()}
+        return [name for name in self.views if name not in read]
+
+    def make(self, name: str, rng: random.Random, others: dict[str, Made], head: str) -> None:
+        queries = ViewQueries(rng, tuple(self.streams.values()))
+        query, reads = queries.take({other: made.query for other, made in others.items()})
+        self.sql(f'{head} MATERIALIZED VIEW "{name}" AS {query.text}')
+        self.sql(f'REFRESH MATERIALIZED VIEW "{name}"')
+        self.views.pop(name, None)
+        self.views[name] = Made(query, self.model.version, reads)
+
+
+_STEPS: dict[str, Callable[[History, random.Random], None]] = {
+    "append": History.append,
+    "append_one": History.append_one,
+    "append_again": History.append_again,
+    "load": History.load,
+    "flush": History.flush,
+    "move": History.move,
+    "compact": History.compact,
+    "vacuum": History.vacuum,
+    "expire": History.expire,
+    "advance": History.advance,
+    "restart": History.restart,
+    "refer": History.refer,
+    "view": History.view,
+    "replace": History.replace,
+    "drop": History.drop,
+}
+_WEIGHTS = {
+    **{"append": 8, "append_one": 2, "append_again": 1, "load": 1, "flush": 2, "move": 1},
+    **{"compact": 1, "vacuum": 0.5, "expire": 1, "advance": 4, "restart": 0.5, "refer": 1.5},
+    **{"view": 0.7, "replace": 0.5, "drop": 0.3},
+}
+
+
+def shrunk(steps: Sequence[Step], fails: Callable[[Sequence[Step]], bool]) -> list[Step]:
+    """A shorter list of steps that still fails: first the end goes, then single steps."""
+    left, tries = list(steps), 0
+    size = max(1, len(left) // 2)
+    while size and tries < SHRINKS_MAX:
+        at = len(left) - size
+        while at >= 0 and tries < SHRINKS_MAX:
+            without = left[:at] + left[at + size :]
+            tries += 1
+            if fails(without):
+                left = without
+            at -= size
+        size //= 2
+    return left

@@ -1,0 +1,132 @@
+"""The windows of newest rows, against a recomputation row by row."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+from tidemill.views.kept import newest
+from tidemill.views.kept.newest import NewestRows, Run, alone
+from tidemill.views.kept.tagging import ROW, TIME
+
+SCHEMA = pa.schema(
+    [
+        pa.field("ts", pa.timestamp("us"), nullable=False),
+        pa.field("vid", pa.int32()),
+        pa.field("lane", pa.string()),
+        pa.field("_seq", pa.int64(), nullable=False),
+    ]
+)
+Row = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def run() -> Iterator[Run]:
+    with duckdb.connect() as connection:
+        connection.execute("SET arrow_lossless_conversion = true")
+        connection.execute("SET threads = 1")
+
+        def answer(sql: str, sources: Mapping[str, pa.Table]) -> pa.Table:
+            for name, table in sources.items():
+                connection.register(name, table)
+            return connection.sql(sql).to_arrow_table()
+
+        yield answer
+
+
+def rows_of(random_: random.Random, count: int, lateness: int) -> list[Row]:
+    return [
+        {
+            "ts": 10 * number - random_.randrange(lateness + 1),
+            "vid": random_.choice([1, 2, 3, None]),
+            "lane": random_.choice(["a", "b"]),
+            "_seq": number,
+        }
+        for number in range(1, count + 1)
+    ]
+
+
+def table_of(rows: list[Row]) -> pa.Table:
+    columns = {name: [row[name] for row in rows] for name in SCHEMA.names}
+    times = pa.array(columns["ts"], pa.int64()).view(pa.timestamp("us"))
+    arrays = [times, *(pa.array(columns[n], SCHEMA.field(n).type) for n in SCHEMA.names[1:])]
+    return pa.Table.from_arrays(arrays, schema=SCHEMA)
+
+
+def wanted(rows: list[Row], new: list[Row], key: tuple[str, ...], count: int) -> set[Any]:
+    found = set()
+    for row in new:
+        before = [
+            each
+            for each in rows
+            if each["_seq"] <= row["_seq"]
+            and each["ts"] <= row["ts"]
+            and all(each[name] == row[name] for name in key)
+        ]
+        before.sort(key=lambda each: (each["ts"], each["_seq"]))
+        found |= {(row["_seq"], each["_seq"]) for each in before[-count:]}
+    return found
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_windows_are_what_they_would_be_row_by_row(
+    seed: int, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(newest, "THIN_ROWS_MIN", 4)
+    random_ = random.Random(seed)
+    key = random_.choice([(), ("vid",), ("vid", "lane")])
+    count = random_.choice([1, 2, 4])
+    rows = rows_of(random_, 90, random_.choice([0, 0, 25, 300]))
+    asked = []
+
+    def older(until_us: int, seq: int) -> pa.Table:
+        asked.append(seq)
+        return table_of([row for row in rows if row["ts"] <= until_us and row["_seq"] <= seq])
+
+    remembered = NewestRows(key, "ts", count, run, older)
+    at = random_.randrange(30)
+    groups: dict[Any, list[Row]] = defaultdict(list)
+    for row in sorted(rows[:at], key=lambda each: (each["ts"], each["_seq"])):
+        groups[tuple(row[name] for name in key)].append(row)
+    remembered.begin(table_of([row for group in groups.values() for row in group[-count:]]))
+    while at < len(rows):
+        step = random_.randrange(1, 25)
+        new = rows[at : at + step]
+        found = remembered.windows(table_of(new))
+        pairs = list(
+            zip(found.column(ROW).to_pylist(), found.column("_seq").to_pylist(), strict=True)
+        )
+        assert len(set(pairs)) == len(pairs)
+        assert set(pairs) == wanted(rows, new, key, count)
+        by_seq = {row["_seq"]: row["ts"] for row in rows}
+        times = found.column(TIME).combine_chunks().view(pa.int64()).to_pylist()
+        assert times == [by_seq[seq] for seq, _ in pairs]
+        at += step
+    assert remembered.rows <= len(rows)
+
+
+def test_rows_in_order_never_ask_the_stream(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(newest, "THIN_ROWS_MIN", 8)
+
+    def older(until_us: int, seq: int) -> pa.Table:
+        raise AssertionError("the stream was asked")
+
+    rows = rows_of(random.Random(1), 200, 0)
+    remembered = NewestRows(("vid",), "ts", 2, run, older)
+    remembered.begin(table_of([]))
+    for at in range(0, 200, 10):
+        remembered.windows(table_of(rows[at : at + 10]))
+    assert remembered.rows <= 2 * 8 + 10
+
+
+def test_rows_without_a_window_stand_alone() -> None:
+    rows = rows_of(random.Random(2), 3, 0)
+    found = alone(table_of(rows), "ts")
+    assert found.column(ROW).to_pylist() == [1, 2, 3]
+    assert found.column(TIME) == found.column("ts")
