@@ -88,7 +88,7 @@ class SparkSqlRoute:
         columns = {chosen.scan.source: _columns(chosen) for chosen in filled.selected}
         snapshot = filled.pin.snapshot
         for table in snapshot.tables.values():
-            if not table.is_streaming:
+            if table.is_reference:
                 columns[physical_name(table.table_id)] = list(table.columns)
 
         def columns_of(node: exp.Table) -> Mapping[str, object] | None:
@@ -119,7 +119,7 @@ class SparkSqlRoute:
         by_name: dict[str, Table] = {
             physical_name(table.table_id): table
             for table in filled.pin.snapshot.tables.values()
-            if not table.is_streaming
+            if table.is_reference
         }
         for node in filled.plan.tree.find_all(exp.Table):
             if node.catalog != REFERENCE or node.name not in by_name:

@@ -69,11 +69,13 @@ class Growing:
 
 
 def whole(column: pa.ChunkedArray | pa.Array) -> pa.Array:
-    """A column in one piece."""
+    """A column in one piece, as what lies below an extension type."""
     if isinstance(column, pa.ChunkedArray):
         column = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
         if isinstance(column, pa.ChunkedArray):  # of no chunks
             column = pa.array([], column.type)
+    if isinstance(column.type, pa.BaseExtensionType):
+        column = column.storage
     if pa.types.is_dictionary(column.type) and column.dictionary.null_count:
         return column.dictionary_decode()
     return column
@@ -83,8 +85,6 @@ def valid_of(array: pa.Array) -> Array | None:
     """Which entries are not NULL; None for all of them."""
     if array.null_count == 0:
         return None
-    if isinstance(array.type, pa.BaseExtensionType):
-        array = array.storage
     if pa.types.is_null(array.type):
         return np.zeros(len(array), np.bool_)
     if pa.types.is_dictionary(array.type):
@@ -98,9 +98,6 @@ def numbers_of(column: pa.ChunkedArray | pa.Array) -> Numbers:
     """The numbers of a column of one of the types that dense states hold."""
     array = whole(column)
     kind = array.type
-    if isinstance(kind, pa.BaseExtensionType):
-        array = array.storage
-        kind = array.type
     valid = valid_of(array)
     size, offset = len(array), array.offset
     if pa.types.is_null(kind) or size == 0:

@@ -18,6 +18,7 @@ from tidemill.types import Column, quote
 
 # A star that stands for columns, and not for a product or for count(*).
 _STAR = re.compile(r"(?:\bSELECT|\bDISTINCT|,|\.|(?<!count)\()\s*\*", re.IGNORECASE)
+_ROWS = re.compile(r'\btm_rows\b"?(?:\s+AS\s+"?(\w+))?', re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -66,10 +67,20 @@ class Digest:
 
     def needed(self, names: Sequence[str]) -> list[str]:
         """Which of the stream's columns the partial may read: those that its text mentions."""
-        if _STAR.search(self.partial):
+        if _STAR.search(self.partial) or _names_rows(self.partial):
             return list(names)
         text = self.partial.lower()
         return [name for name in names if quote(name.lower())[1:-1] in text]
+
+
+def _names_rows(partial: str) -> bool:
+    """Whether a row as a whole may be a value: the relation's name stands elsewhere than in FROM
+    and before a dot."""
+    for found in _ROWS.finditer(partial):
+        name = re.escape(found[1] or "tm_rows")
+        if len(re.findall(rf'(?<![\w.]){name}\b(?!"?\s*\.)', partial, re.IGNORECASE)) > 1:
+            return True
+    return False
 
 
 def definition_text(parts: DigestParts, stream: Table) -> str:

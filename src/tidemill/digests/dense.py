@@ -1,7 +1,7 @@
 """Dense states: groups as slots of an index, states as arrays that rows are added to in place.
 
-1. A batch becomes columns: keys and arguments. When they are columns of the rows, they are taken
-   as they are; else DuckDB computes them (``projection_sql``), WHERE and joins included.
+1. A batch becomes columns: keys and arguments (``batch``). Where reference tables are joined,
+   DuckDB computes them by a query of the group's own (``projection_sql``).
 2. Whatever could not be held exactly raises NotPackable here, before anything is absorbed.
 3. The index answers the slot of every row; cells absorb the arguments, one after the other.
 
@@ -12,7 +12,7 @@ may have absorbed different rows: one that was added later, or whose history is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -26,13 +26,20 @@ from tidemill.digests.arrays import (
     valid_of,
     whole,
 )
+from tidemill.digests.batch import Batch, Project
 from tidemill.digests.cells import Cell, cell_for
 from tidemill.digests.index import KeyIndex
 from tidemill.digests.shape import CellPlan, DensePlan, plan_dense, projection_sql
 
-__all__ = ["DenseGroup", "DensePlan", "DenseState", "NotPackable", "plan_dense"]
-
-Project = Callable[[str, pa.Table], pa.Table]
+__all__ = [
+    "DenseGroup",
+    "DensePlan",
+    "DenseState",
+    "NotPackable",
+    "Project",
+    "absorb_all",
+    "plan_dense",
+]
 
 
 class _Member:
@@ -127,10 +134,7 @@ class DenseGroup:
         plans = [member.plan for member in self._members.values()]
         self._arguments = tuple(dict.fromkeys(text for plan in plans for text in plan.arguments))
         self._projection = projection_sql(self._shape, self._arguments)
-        wanted = [*self._shape.key_sources, *self._arguments]
-        bare = {text: name for plan in plans for text, name in plan.bare.items()}
-        is_taken = self._shape.is_plain and all(text in bare for text in wanted)
-        self._columns = [bare[text].lower() for text in wanted] if is_taken else None
+        self._bare = {text: name for plan in plans for text, name in plan.bare.items()}
 
     @property
     def index(self) -> KeyIndex:
@@ -147,33 +151,50 @@ class DenseGroup:
 
         Raises NotPackable, with the member it is about if it is about one; then nothing was
         absorbed."""
+        batch = Batch(rows, project)
+        self.prepare(batch)
+        batch.compute()
+        self.absorb_batch(batch, only)
+
+    def prepare(self, batch: Batch) -> None:
+        """Tell a batch what is needed of it."""
+        if self._shape.is_simple:
+            where = self._shape.where
+            wanted = [*self._shape.key_sources, *self._arguments]
+            batch.need(wanted if where is None else [*wanted, where], self._bare)
+
+    def absorb_batch(self, batch: Batch, only: Iterable[str] | None = None) -> None:
+        """``absorb``, of a batch that was prepared and computed, perhaps for other groups too."""
         members = {name: self._members[name] for name in only or self._members}
-        columns, size = self._taken(rows) or self._projected(rows, project)
+        columns, size = self._columns_of(batch)
         keys = columns[: len(self._shape.keys)]
         arguments = dict(zip(self._arguments, columns[len(keys) :], strict=True))
         numbers: dict[tuple[str | None, bool], Numbers] = {}
         given: dict[str, list[Numbers]] = {}
         for name, member in members.items():
-            given[name] = [_given(cell, arguments, size, numbers) for cell in member.plan.cells]
+            try:
+                given[name] = [_given(cell, arguments, size, numbers) for cell in member.plan.cells]
+            except NotPackable as refused:
+                raise NotPackable(refused.reason, name) from refused
         self._add(members, given, keys, size)
 
-    def _taken(self, rows: pa.Table) -> tuple[list[pa.Array], int] | None:
-        """Columns of the rows themselves; None where an expression is wanted."""
-        names = {name.lower(): at for at, name in enumerate(rows.column_names)}
-        if self._columns is None or any(name not in names for name in self._columns):
-            return None
-        return [whole(rows.column(names[name])) for name in self._columns], rows.num_rows
-
-    def _projected(self, rows: pa.Table, project: Project) -> tuple[list[pa.Array], int]:
-        found = project(self._projection, rows)
-        wanted = len(self._shape.keys) + len(self._arguments)
-        return [whole(column) for column in found.columns[:wanted]], found.num_rows
+    def _columns_of(self, batch: Batch) -> tuple[list[pa.Array], int]:
+        """Keys and arguments of the rows that the digests take, and how many rows these are."""
+        if self._shape.is_simple:
+            wanted, where = [*self._shape.key_sources, *self._arguments], self._shape.where
+            return [batch.column(text, where) for text in wanted], batch.size(where)
+        found = batch.project(self._projection, batch.rows)
+        wanted_count = len(self._shape.keys) + len(self._arguments)
+        return [whole(column) for column in found.columns[:wanted_count]], found.num_rows
 
     def absorb_partials(self, name: str, partials: pa.Table) -> None:
         """Take in partial results of one member, as DuckDB computed them."""
         member = self._members[name]
         keys = [whole(partials.column(key.name)) for key in member.plan.keys]
-        given = [numbers_of(partials.column(cell.name)) for cell in member.plan.cells]
+        try:
+            given = [numbers_of(partials.column(cell.name)) for cell in member.plan.cells]
+        except NotPackable as refused:
+            raise NotPackable(refused.reason, name) from refused
         self._add({name: member}, {name: given}, keys, partials.num_rows)
 
     def _add(
@@ -229,6 +250,24 @@ class DenseGroup:
             self.clear()
         else:
             self._members[name] = _Member(self._members[name].plan, self.index.groups)
+
+
+def absorb_all(
+    groups: Sequence[DenseGroup], rows: pa.Table, project: Project
+) -> list[tuple[DenseGroup, NotPackable]]:
+    """Take in rows into several groups, with what they need computed once; answers the groups
+    that could not, and took in nothing."""
+    batch = Batch(rows, project)
+    for group in groups:
+        group.prepare(batch)
+    batch.compute()
+    refused = []
+    for group in groups:
+        try:
+            group.absorb_batch(batch)
+        except NotPackable as reason:
+            refused.append((group, reason))
+    return refused
 
 
 class DenseState:

@@ -34,6 +34,12 @@ _FUNCTIONS = {
     "bool_and": "min",
     "bool_or": "max",
 }
+# What fails for no row: a digest's WHERE need not be asked first.
+_SAFE = (
+    *(exp.Column, exp.Identifier, exp.Literal, exp.Boolean, exp.Null, exp.Paren, exp.Not, exp.Is),
+    *(exp.And, exp.Or, exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Between, exp.In),
+    *(exp.Case, exp.If, exp.Coalesce),
+)
 _PARTS = frozenset(("with_", "expressions", "from_", "joins", "where", "group"))
 
 
@@ -49,15 +55,19 @@ class CellPlan:
 
 @dataclass(frozen=True)
 class DensePlan:
-    """A digest in arrays. Digests of equal ``share`` have their keys and rows in common."""
+    """A digest in arrays. Digests of equal ``share`` have their keys and rows in common.
+
+    A simple one reads nothing but the rows. Its ``where`` is then one more expression over them,
+    and sources and arguments that might fail for rows it leaves out are guarded by it."""
 
     keys: tuple[Column, ...]
     key_sources: tuple[str, ...]
-    head: str
-    tail: str
     cells: tuple[CellPlan, ...]
-    is_plain: bool  # all rows are taken, and no others are joined
-    bare: Mapping[str, str]  # sources and arguments that are columns of the rows: their names
+    head: str  # WITH
+    tail: str  # FROM, joins and WHERE
+    is_simple: bool
+    where: str | None  # of a simple one
+    bare: Mapping[str, str]  # expressions that are columns of the rows, and the columns' names
 
     @property
     def share(self) -> tuple[object, ...]:
@@ -104,6 +114,10 @@ def plan_dense(partial: str, columns: Sequence[Column]) -> DensePlan | None:
         return None
     if any(value and name not in _PARTS for name, value in select.args.items()):
         return None
+    is_simple = _is_simple(select)
+    if is_simple:
+        _strip_qualifiers(select)
+    where = select.args["where"].this if is_simple and select.args.get("where") else None
     keys: list[Column] = []
     sources: list[exp.Expr] = []
     cells: list[CellPlan] = []
@@ -115,23 +129,27 @@ def plan_dense(partial: str, columns: Sequence[Column]) -> DensePlan | None:
             if not _is_key(column.type) or next(_calls(node), None) is not None or cells:
                 return None
             keys.append(column)
-            sources.append(node)
+            sources.append(_guarded(node, where))
             continue
-        cell, argument = _cell(call, column)
-        if cell is None:
+        function, argument = _function_of(call, column.type), _argument_of(call)
+        if function is None:
             return None
-        cells.append(cell)
-        arguments += [argument] if argument is not None else []
+        if argument is not None:
+            argument = _guarded(argument, where)
+            arguments.append(argument)
+        text = None if argument is None else _sql(argument)
+        cells.append(CellPlan(column.name, function, text, column.type))
     if not _groups_all(select, len(keys)):
         return None
     return DensePlan(
         tuple(keys),
         tuple(_sql(source) for source in sources),
+        tuple(cells),
         _head(select),
         _tail(select),
-        tuple(cells),
-        _is_plain(select),
-        _bare_columns(select, [*sources, *arguments]),
+        is_simple,
+        None if where is None else _sql(where),
+        _bare_columns([*sources, *arguments]) if is_simple else {},
     )
 
 
@@ -153,20 +171,34 @@ def _groups_all(select: exp.Select, keys: int) -> bool:
     )
 
 
-def _cell(call: AggregateCall, column: Column) -> tuple[CellPlan | None, exp.Expr | None]:
+def _function_of(call: AggregateCall, kind: SqlType) -> str | None:
+    """What a cell does for an aggregate; None if no cell does."""
     function = _FUNCTIONS.get(call.name)
-    if function is None or call.order or len(call.arguments) > 1:
-        return None, None
+    if function is None or call.order or not _is_state(function, kind):
+        return None
     if call.is_distinct and function in ("count", "sum"):
-        return None, None
-    if not _is_state(function, column.type) or (function != "count" and not call.arguments):
-        return None, None
+        return None
+    return (
+        function
+        if len(call.arguments) == (1 if function != "count" or call.arguments else 0)
+        else None
+    )
+
+
+def _argument_of(call: AggregateCall) -> exp.Expr | None:
+    """What of a row is absorbed; NULL of those that FILTER leaves out. None: the row itself."""
     argument: exp.Expr | None = call.arguments[0].copy() if call.arguments else None
-    if call.filter is not None:
-        value = argument if argument is not None else exp.true()
-        argument = exp.Case(ifs=[exp.If(this=call.filter.copy(), true=value)])
-    text = None if argument is None else _sql(argument)
-    return CellPlan(column.name, function, text, column.type), argument
+    if call.filter is None:
+        return argument
+    value = argument if argument is not None else exp.true()
+    return exp.Case(ifs=[exp.If(this=call.filter.copy(), true=value)])
+
+
+def _guarded(node: exp.Expr, where: exp.Expr | None) -> exp.Expr:
+    """An expression that fails for no row that WHERE leaves out."""
+    if where is None or all(isinstance(part, _SAFE) for part in node.walk()):
+        return node
+    return exp.Case(ifs=[exp.If(this=where.copy(), true=node.copy())])
 
 
 def _is_key(kind: SqlType) -> bool:
@@ -210,27 +242,30 @@ def _tail(select: exp.Select) -> str:
     return _sql(rest).removeprefix("SELECT").strip()
 
 
-def _is_plain(select: exp.Select) -> bool:
+def _is_simple(select: exp.Select) -> bool:
+    """Whether the query reads the rows, and nothing else."""
     from_ = select.args.get("from_")
     table = from_.this if from_ is not None else None
-    if any(select.args.get(name) for name in ("with_", "joins", "where")):
+    if not isinstance(table, exp.Table) or table.name != ROWS:
         return False
-    extra = isinstance(table, exp.Table) and any(
-        value for name, value in table.args.items() if name not in ("this", "alias")
-    )
-    return isinstance(table, exp.Table) and table.name == ROWS and not extra
+    extra = any(value for name, value in table.args.items() if name not in ("this", "alias"))
+    has_columns = extra or bool(table.args["alias"] and table.args["alias"].args.get("columns"))
+    others = select.args.get("with_") or select.args.get("joins")
+    return not has_columns and not others and len(list(select.find_all(exp.Query))) == 1
 
 
-def _bare_columns(select: exp.Select, nodes: Sequence[exp.Expr]) -> dict[str, str]:
-    """Which expressions are columns of the rows, when rows are taken as they are."""
-    if not _is_plain(select):
-        return {}
-    alias = select.args["from_"].this.alias_or_name.lower()
+def _strip_qualifiers(select: exp.Select) -> None:
+    """Columns without the one table's name, so that digests write them alike."""
+    table = select.args["from_"].this
+    for column in select.find_all(exp.Column):
+        if column.table.lower() == table.alias_or_name.lower() and not column.args.get("db"):
+            column.set("table", None)
+    table.set("alias", None)
+
+
+def _bare_columns(nodes: Sequence[exp.Expr]) -> dict[str, str]:
     return {
         _sql(node): node.name
         for node in nodes
-        if isinstance(node, exp.Column)
-        and isinstance(node.this, exp.Identifier)
-        and not node.args.get("db")
-        and node.table.lower() in ("", alias)
+        if isinstance(node, exp.Column) and isinstance(node.this, exp.Identifier) and not node.table
     }

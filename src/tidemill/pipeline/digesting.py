@@ -203,7 +203,10 @@ def digest_rows(
     if not works or not batches:
         return {}
     first = works[0].digest
-    cuts = list(cut_rows(batches, first.time_column, first.partition_us))
+    names = batches[0].schema.names
+    needed = {SEQ, first.time_column, *(n for work in works for n in work.digest.needed(names))}
+    narrow = [batch.select([name for name in names if name in needed]) for batch in batches]
+    cuts = list(cut_rows(narrow, first.time_column, first.partition_us))
     found: dict[int, tuple[NewFile, ...]] = {}
     for work in works:
         mine = [_behind(cut, work.after_seq) for cut in cuts if work.progress.covers(cut.lo_us)]

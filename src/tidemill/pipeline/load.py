@@ -349,6 +349,9 @@ class LoadJob:
         )
         if commit.files or commit.packages:
             self.desk.commit(commit)
+        named = {file.path for files in commit.digested.values() for file in files}
+        partials = (file for file in ready.files if file.kind == FILE_DIGEST)
+        self._remove([file for file in partials if file.path not in named])
         return _outcome(ready)
 
     def _refuse_twice(self, ready: _Ready) -> None:

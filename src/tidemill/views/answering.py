@@ -141,29 +141,32 @@ class LiveView:
 
     def _make(self) -> Answer:
         began_s = time.monotonic()
-        if self.is_too_large:
-            return self._by_query(began_s, None)
         now_us = self.rooms.clock.now_us()
-        with ExitStack() as stack:
-            followers = self.followers()
-            for follower in sorted(set(followers), key=id):
-                stack.enter_context(follower.lock)
-            clocks = self._clocks()
-            # The stamp before the rows: what arrives in between makes the answer stale, not wrong.
-            stamp = self._stamp()
-            for follower in followers:
-                follower.follow()
-            if sum(each.kept.nbytes for each in set(followers)) > self.memory_max:
-                for follower in set(followers):
-                    follower.drop_state()
-                self.is_too_large = True
-                return self._by_query(began_s, None)
-            values = self._values(now_us, clocks)
-            found = self.rooms.edges.answer(self.parts, self.digests, followers, values)
-            if found is None:
-                return self._by_query(began_s, None)
+        # The stamp before the rows: what arrives in between makes the answer stale, not wrong.
+        stamp = self._stamp()
+        found = None if self.is_too_large else self._from_states(now_us)
+        if found is None:
+            return self._by_query(began_s, None)
         until_us = self.moments.until(self.rooms.duck, now_us, self._has_wall_clock())
         return Answer(*found, stamp, began_s, until_us)
+
+    def _from_states(self, now_us: int) -> tuple[pa.Table, list[str]] | None:
+        """The answer that the states give, or None if they cannot."""
+        with ExitStack() as stack:
+            followers = self.followers()
+            own = sorted(set(followers), key=id)
+            for follower in own:
+                stack.enter_context(follower.lock)
+            clocks = self._clocks()
+            for follower in own:
+                follower.follow()
+            if sum(each.kept.nbytes for each in own) > self.memory_max:
+                for follower in own:
+                    follower.drop_state()
+                self.is_too_large = True
+                return None
+            values = self._values(now_us, clocks)
+            return self.rooms.edges.answer(self.parts, self.digests, followers, values)
 
     def _clocks(self) -> Mapping[str, NowBounds]:
         runner = self.rooms.runner

@@ -132,6 +132,10 @@ def test_a_digest_comes_back_from_its_table() -> None:
         ('SELECT max("a ""b""" * 2) AS k0 FROM tm_rows', ["k", 'a "b"']),
         ("SELECT k AS k0 FROM (SELECT * FROM tm_rows) GROUP BY 1", ["ts", "k", 'a "b"']),
         ("SELECT x.* FROM tm_rows AS x", ["ts", "k", 'a "b"']),
+        ('SELECT x.k AS k0 FROM "tm_rows" AS x WHERE "x".k > 1', ["k"]),
+        ("SELECT tm_rows.k AS k0 FROM tm_rows", ["k"]),
+        ("SELECT max(x) AS k0 FROM tm_rows AS x", ["ts", "k", 'a "b"']),
+        ('SELECT max("tm_rows") AS k0 FROM "tm_rows"', ["ts", "k", 'a "b"']),
         ("SELECT count( *) AS k0, max(COLUMNS(*)) FROM tm_rows", ["ts", "k", 'a "b"']),
     ],
 )

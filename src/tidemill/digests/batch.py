@@ -1,0 +1,67 @@
+"""A batch of rows as columns: what digests need of it, each computed once for all of them.
+
+Digests name what they need by SQL text. Columns of the rows are taken as they are; all other
+expressions, of all digests, are computed by one query of DuckDB. A digest's WHERE is one of them:
+it becomes a mask, and the columns that it leaves are kept for the next one that asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+import pyarrow as pa
+
+from tidemill.digests.arrays import Array, numbers_of, whole
+from tidemill.digests.shape import ROWS
+
+Project = Callable[[str, pa.Table], pa.Table]
+
+
+class Batch:
+    """Rows, and what was computed of them; ``need`` first, then ``compute``, then ``column``."""
+
+    def __init__(self, rows: pa.Table, project: Project) -> None:
+        self.rows = rows
+        self.project = project
+        self._names = {name.lower(): at for at, name in enumerate(rows.column_names)}
+        self._columns: dict[tuple[str, str | None], pa.Array] = {}
+        self._masks: dict[str, pa.Array] = {}
+        self._wanted: dict[str, None] = {}
+
+    def need(self, texts: Iterable[str], bare: Mapping[str, str]) -> None:
+        """Note expressions; ``bare`` says which are columns, and their names."""
+        for text in texts:
+            at = self._names.get(bare[text].lower()) if text in bare else None
+            if at is None:
+                self._wanted[text] = None
+            elif (text, None) not in self._columns:
+                self._columns[text, None] = whole(self.rows.column(at))
+
+    def compute(self) -> None:
+        wanted = [text for text in self._wanted if (text, None) not in self._columns]
+        if not wanted:
+            return
+        items = ", ".join(f"{text} AS tm_{at}" for at, text in enumerate(wanted))
+        found = self.project(f"SELECT {items} FROM {ROWS}", self.rows)
+        assert found.num_rows == self.rows.num_rows
+        for text, column in zip(wanted, found.columns, strict=True):
+            self._columns[text, None] = whole(column)
+
+    def column(self, text: str, where: str | None) -> pa.Array:
+        """An expression, for the rows of which ``where`` is true."""
+        if (text, where) not in self._columns:
+            assert where is not None, text
+            self._columns[text, where] = self._columns[text, None].filter(self._mask(where))
+        return self._columns[text, where]
+
+    def size(self, where: str | None) -> int:
+        return self.rows.num_rows if where is None else int(self._mask(where).true_count)
+
+    def _mask(self, where: str) -> pa.Array:
+        if where not in self._masks:
+            numbers = numbers_of(self._columns[where, None])
+            chosen: Array = numbers.values != 0
+            if numbers.valid is not None:
+                chosen &= numbers.valid
+            self._masks[where] = pa.array(chosen)
+        return self._masks[where]
