@@ -3,10 +3,11 @@
 A call is one row of ``events``: who, when, how long, what it cost, and whether it was a local or a
 long-distance one. ``local_calls`` is 1 for a local call and NULL for another, so that
 ``count(local_calls)`` counts local ones; ``local_cost`` and ``long_distance_cost`` are the cost on
-one side and 0 on the other. Costs are whole quarters, so that sums are exact in any order. Calls
-are spread evenly over the customers and lie one microsecond apart, from the moment at which a run
-began; ``past`` are calls of the week before it, which no query may count. A piece depends on
-nothing but the seed and its number, so that every system gets the same ones in its own process.
+one side and 0 on the other. Costs are whole quarters, so that sums are exact in any order. Every
+customer calls once before any other calls twice; then they call at random. Calls lie one
+microsecond apart, from the moment at which a run began; ``past`` are calls of the week before it,
+which no query may count. A piece depends on nothing but the seed and its number, so that every
+system gets the same ones in its own process.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 CUSTOMERS = 1_000_000
@@ -59,13 +62,15 @@ class Calls:
         return _calls(number, first_us, self.customers).slice(0, rows)
 
     def batches(self, first: int, last: int, size: int) -> Iterator[pa.RecordBatch]:
-        """Calls ``first`` to ``last`` (not included) in batches of ``size``, which divides both
-        of them and the size of a piece (or is as large)."""
-        for start in range(first, last, PIECE_ROWS):
-            number, skipped = divmod(start, PIECE_ROWS)
-            piece = self.piece(number, min(PIECE_ROWS, skipped + last - start)).slice(skipped)
-            for at in range(0, piece.num_rows, size):
-                yield piece.slice(at, size)
+        """Calls ``first`` to ``last`` (not included) in batches of ``size``, or what is left of
+        a piece."""
+        at = first
+        while at < last:
+            number, skipped = divmod(at, PIECE_ROWS)
+            piece = self.piece(number, min(PIECE_ROWS, skipped + last - at)).slice(skipped)
+            for start in range(0, piece.num_rows, size):
+                yield piece.slice(start, size)
+            at += piece.num_rows
 
     def table(self, last: int) -> pa.Table:
         """The first ``last`` calls."""
@@ -109,14 +114,26 @@ def week_of(us: int) -> dt.datetime:
     return day - dt.timedelta(days=day.weekday())
 
 
-def _calls(seed: int, first_us: int, customers: int) -> pa.RecordBatch:
-    rng = np.random.default_rng([SEED, customers, seed])
+@cache
+def _everyone(customers: int) -> npt.NDArray[np.int64]:
+    """All customers once, in the order in which they call first."""
+    return np.random.default_rng([SEED, customers, 0]).permutation(customers)
+
+
+def _callers(number: int, customers: int) -> npt.NDArray[np.int64]:
+    first = _everyone(customers)[number * PIECE_ROWS : (number + 1) * PIECE_ROWS]
+    rng = np.random.default_rng([SEED, customers, 1, number])
+    return np.concatenate([first, rng.integers(0, customers, PIECE_ROWS - len(first))])
+
+
+def _calls(number: int, first_us: int, customers: int) -> pa.RecordBatch:
+    rng = np.random.default_rng([SEED, customers, 2, number])
     is_long = rng.random(PIECE_ROWS) < LONG_SHARE
     duration = rng.integers(1, DURATION_MAX + 1, PIECE_ROWS, dtype=np.int32)
     cost = duration * rng.integers(1, QUARTERS_MAX + 1, PIECE_ROWS) * 0.25
     columns = [
         pa.array(np.arange(first_us, first_us + PIECE_ROWS)).cast(pa.timestamp("us")),
-        pa.array(rng.integers(0, customers, PIECE_ROWS)),
+        pa.array(_callers(number, customers)),
         pa.array(duration),
         pa.array(cost),
         pa.array(is_long),

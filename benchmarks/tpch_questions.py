@@ -25,7 +25,9 @@ class StreamQuestion:
         >>> StreamQuestion("", "SELECT 1 AS n", "SELECT n + 1 FROM grouped").sql
         'WITH grouped AS (SELECT 1 AS n) SELECT n + 1 FROM grouped'
         """
-        return self.grouped if self.above is None else f"WITH grouped AS ({self.grouped}) {self.above}"
+        return (
+            self.grouped if self.above is None else f"WITH grouped AS ({self.grouped}) {self.above}"
+        )
 
 
 QUESTIONS = (

@@ -20,7 +20,7 @@ import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import duckdb
 import pyarrow as pa
@@ -54,6 +54,15 @@ class Poured:
     remark: str = ""
 
 
+class Watch(Protocol):
+    """Refreshes while rows are poured: when that began, and the seconds of each."""
+
+    began: float
+    taken: list[float]
+
+    def stop(self) -> None: ...
+
+
 class Stream:
     """A system with the tables that do not change; ``rows`` line items are at hand to be poured."""
 
@@ -84,13 +93,17 @@ class Stream:
         """Remove the stream; answers a remark."""
         raise NotImplementedError
 
+    def watch(self) -> Watch:
+        """Begin to refresh once a second."""
+        return _Reader(self.refresh)
+
     def pour(self, question: StreamQuestion, batches: int | None = None) -> Poured:
         """All line items, or the first batches."""
         given = self.lines[:batches]
         poured, rest = given[:-AFTER_BATCHES], given[-AFTER_BATCHES:]
         self.begin(question)
         with quiet():
-            reader = _Reader(self.refresh)
+            reader = self.watch()
             for batch in poured:
                 self.insert(batch)
             reader.stop()
@@ -230,8 +243,10 @@ class DuckMemoryStream(DuckStream):
     place = ":memory:"
 
 
-class SparkStream(Stream):
-    """Structured Streaming from a folder that Parquet files are put into, synced."""
+class SparkFiles(Stream):
+    """Deferred recomputation in Spark: Parquet files, synced, and the whole query over them."""
+
+    query = "run whole at each refresh over read.parquet"
 
     def open(self, tables: Any) -> None:
         self.session = plain_spark.start(self.folder / "spark")
@@ -241,6 +256,9 @@ class SparkStream(Stream):
             frame = self.session.read.parquet(str(path)).cache()
             frame.count()
             frame.createOrReplaceTempView(name)
+        path = self.folder / "empty.parquet"
+        pa.parquet.write_table(lineitem.SCHEMA.empty_table(), path)
+        self.schema = self.session.read.parquet(str(path)).schema
         self._runs = 0
 
     def settings(self) -> dict[str, str]:
@@ -248,19 +266,64 @@ class SparkStream(Stream):
         return {
             **plain_spark.settings(self.session),
             "durability": f"Parquet files of {rows:,} rows, each synced before the next",
-            "query": "readStream.parquet, complete mode, trigger every second, foreachBatch",
+            "query": self.query,
         }
 
     def begin(self, question: StreamQuestion) -> None:
         self._runs += 1
-        self._place = self.folder / f"run-{self._runs}"
-        self._rows = self._place / "rows"
-        self._rows.mkdir(parents=True)
+        self.place = self.folder / f"run-{self._runs}"
+        self.rows = self.place / "rows"
+        self.rows.mkdir(parents=True)
+        self._lock = threading.Lock()
         self._waiting: list[pa.Table] = []
         self._files = 0
+        self.question = question
+
+    def insert(self, batch: pa.Table) -> None:
+        with self._lock:
+            self._waiting.append(batch)
+            if len(self._waiting) == FILE_BATCHES:
+                self._write()
+
+    def _write(self) -> None:
+        """What waits becomes a file, all at once."""
+        self._files += 1
+        draft, path = self.place / "draft", self.rows / f"{self._files:05}.parquet"
+        with draft.open("wb") as file:
+            pa.parquet.write_table(pa.concat_tables(self._waiting), file)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.rename(path)
+        self._waiting = []
+
+    def write_rest(self) -> None:
+        with self._lock:
+            if self._waiting:
+                self._write()
+
+    def refresh(self) -> pa.Table:
+        self.write_rest()
+        frame = self.session.read.schema(self.schema).parquet(str(self.rows))
+        frame.createOrReplaceTempView("lineitem")
+        return self.session.sql(_spelled(self.question.sql)).toArrow()
+
+    def end(self) -> str:
+        shutil.rmtree(self.place, ignore_errors=True)
+        return ""
+
+    def close(self) -> None:
+        plain_spark.stop(self.session)
+
+
+class SparkStream(SparkFiles):
+    """Structured Streaming over the same files: refreshes come from its trigger."""
+
+    query = "readStream.parquet, complete mode, trigger every second, foreachBatch"
+
+    def begin(self, question: StreamQuestion) -> None:
+        super().begin(question)
         self._answer: pa.Table | None = None
-        schema = self._schema()
-        source = self.session.readStream.schema(schema).parquet(str(self._rows))
+        source = self.session.readStream.schema(self.schema).parquet(str(self.rows))
         source.createOrReplaceTempView("lineitem")
         grouped = self.session.sql(_spelled(question.grouped))
         above = None if question.above is None else _spelled(question.above)
@@ -273,72 +336,36 @@ class SparkStream(Stream):
 
         self._query = (
             grouped.writeStream.outputMode("complete")
-            .option("checkpointLocation", str(self._place / "checkpoint"))
+            .option("checkpointLocation", str(self.place / "checkpoint"))
             .trigger(processingTime="1 second")
             .foreachBatch(keep)
             .start()
         )
 
-    def _schema(self) -> Any:
-        path = self._place / "empty.parquet"
-        pa.parquet.write_table(lineitem.SCHEMA.empty_table(), path)
-        return self.session.read.parquet(str(path)).schema
-
-    def insert(self, batch: pa.Table) -> None:
-        self._waiting.append(batch)
-        if len(self._waiting) == FILE_BATCHES:
-            self._write()
-
-    def _write(self) -> None:
-        """What waits becomes a file, all at once."""
-        self._files += 1
-        draft, path = self._place / "draft", self._rows / f"{self._files:05}.parquet"
-        with draft.open("wb") as file:
-            pa.parquet.write_table(pa.concat_tables(self._waiting), file)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.rename(path)
-        self._waiting = []
+    def watch(self) -> Watch:
+        return _Triggers(self._query)
 
     def refresh(self) -> pa.Table:
-        if self._waiting:
-            self._write()
+        self.write_rest()
         self._query.processAllAvailable()
         return self._answer
 
-    def pour(self, question: StreamQuestion, batches: int | None = None) -> Poured:
-        """As the others, but refreshes come from the trigger instead of a reader."""
-        given = self.lines[:batches]
-        poured, rest = given[:-AFTER_BATCHES], given[-AFTER_BATCHES:]
-        self.begin(question)
-        with quiet():
-            began = time.perf_counter()
-            for batch in poured:
-                self.insert(batch)
-            self.refresh()
-            seconds = time.perf_counter() - began
-            during = self._triggers_s()
-            after = []
-            for batch in rest:
-                self.insert(batch)
-                began = time.perf_counter()
-                answer = self.refresh()
-                after.append(time.perf_counter() - began)
-        rows = sum(batch.num_rows for batch in poured)
-        found = sorted(plain_rows(answer))
-        return Poured(rows, seconds, during, tuple(after), found, self.end())
-
-    def _triggers_s(self) -> tuple[float, ...]:
-        told = [progress for progress in self._query.recentProgress if progress["numInputRows"]]
-        return tuple(one["durationMs"]["triggerExecution"] / 1_000 for one in told)
-
     def end(self) -> str:
         self._query.stop()
-        shutil.rmtree(self._place, ignore_errors=True)
-        return ""
+        return super().end()
 
-    def close(self) -> None:
-        plain_spark.stop(self.session)
+
+class _Triggers:
+    """The refreshes of a streaming query while rows are poured."""
+
+    def __init__(self, query: Any) -> None:
+        self.taken: list[float] = []
+        self._query = query
+        self.began = time.perf_counter()
+
+    def stop(self) -> None:
+        told = [one for one in self._query.recentProgress if one["numInputRows"]]
+        self.taken += [one["durationMs"]["triggerExecution"] / 1_000 for one in told]
 
 
 def _spelled(sql: str) -> str:
@@ -351,4 +378,5 @@ SYSTEMS = {
     "duckdb": "DuckStream",
     "duckdb-memory": "DuckMemoryStream",
     "spark": "SparkStream",
+    "spark-recompute": "SparkFiles",
 }

@@ -175,6 +175,7 @@ class _Source:
     model: str | None
     added: tuple[str, ...] = ()
     is_below: bool = False
+    keys: tuple[str, ...] | None = None  # it can be grouped by these alone, and not filtered
 
 
 class ViewQueries:
@@ -208,6 +209,12 @@ class ViewQueries:
         if not stream.has_zone:
             text = text.replace("now()", "CAST(now() AS TIMESTAMP)")
         return text
+
+    def where(self, stream: Stream) -> str:
+        filters = [self.condition()] if self.rng.random() < 0.3 else []
+        if self.rng.random() < 0.25:
+            filters.append(self.now_condition(stream))
+        return f" WHERE {' AND '.join(filters)}" if filters else ""
 
     def aggregate(self) -> str:
         text = self.rng.choice(_AGGREGATES)
@@ -250,10 +257,7 @@ class ViewQueries:
         if keys and rng.random() < 0.1:
             aggregates.append(f"any_value({rng.choice(keys)})")
         items += [f"{text} AS a{at}" for at, text in enumerate(aggregates)]
-        filters = [self.condition()] if rng.random() < 0.3 else []
-        if rng.random() < 0.25:
-            filters.append(self.now_condition(stream))
-        where = f" WHERE {' AND '.join(filters)}" if filters else ""
+        where = self.where(stream) if source.keys is None else ""
         group = self.group_by(keys)
         having = f" HAVING {rng.choice(_HAVING)}" if keys and rng.random() < 0.2 else ""
         text = f"SELECT {', '.join(items)} FROM {source.text}{where}{group}{having}"
@@ -265,6 +269,8 @@ class ViewQueries:
 
     def keys(self, source: _Source, keys_max: int) -> list[str]:
         rng = self.rng
+        if source.keys is not None:
+            return list(source.keys[:keys_max])
         keys = rng.sample(_KEYS, min(rng.choice((0, 1, 1, 1, 2, 2, 3)), keys_max))
         if "x.window_start" in source.added:
             return ["x.window_start", *keys[: max(0, keys_max - 1)]]
@@ -341,11 +347,7 @@ class ViewQueries:
         rng = self.rng
         stream = self.stream()
         columns = rng.choice(("x.k AS g0", "x.k AS g0, x.g AS g1", "x.day AS g0, x.flag AS g1"))
-        filters = [self.condition()] if rng.random() < 0.5 else []
-        if rng.random() < 0.3:
-            filters.append(self.now_condition(stream))
-        where = f" WHERE {' AND '.join(filters)}" if filters else ""
-        text = f"SELECT DISTINCT {columns} FROM {stream.name} x{where}"
+        text = f"SELECT DISTINCT {columns} FROM {stream.name} x{self.where(stream)}"
         return ViewQuery(text, text, text, ("g0", "g1")[: columns.count("g") or 1])
 
     def newest(self) -> ViewQuery:
@@ -419,8 +421,11 @@ def _hop(queries: ViewQueries, stream: Stream) -> _Source:
 
 def _session(queries: ViewQueries, stream: Stream) -> _Source:
     gap = f"INTERVAL '{queries.rng.choice((20, 90, 600))} seconds'"
-    by = queries.rng.choice(("", "", ", partition_by => k", ", partition_by => g"))
-    return _window(f"SESSION({stream.name}, ts, {gap}{by}) x")
+    by = queries.rng.choice(("", "", "k", "g"))
+    more = f", partition_by => {by}" if by else ""
+    keys = ("x.window_start", *((f"x.{by}",) if by else ()), "x.window_end")
+    text = f"SESSION({stream.name}, ts, {gap}{more}) x"
+    return _Source(text, None, keys=keys)
 
 
 def _window(text: str) -> _Source:

@@ -34,7 +34,10 @@ from tidemill.result import Result, done
 from tidemill.sql import statements as st
 from tidemill.sql.params import Params
 from tidemill.types import Column, SqlType, quote
+from tidemill.views.continuous import KeptQueries
+from tidemill.views.kept.definition import is_kept
 from tidemill.views.registry import Views
+from tidemill.writing import check_writable
 
 RunQuery = Callable[[st.Query, Params], Result]
 
@@ -49,8 +52,10 @@ class Definitions:
         keeping: Keeping,
         loads: Loads,
         views: Views,
+        kept: KeptQueries,
     ) -> None:
         self._catalog = catalog
+        self._kept = kept
         self._views = views
         self._keeping = keeping
         self._loads = loads
@@ -74,6 +79,8 @@ class Definitions:
                     return self._drop_index(statement)
                 case st.CreateView():
                     return self._create_view(statement)
+                case st.CreateKeptQuery():
+                    return self._create_kept(statement)
                 case st.DropView():
                     return self._drop_view(statement)
                 case st.AlterTableSet():
@@ -205,6 +212,8 @@ class Definitions:
         return done("DROP TABLE")
 
     def _remove(self, table: Table) -> None:
+        if is_kept(table):
+            self._kept.follow()
         if table.is_streaming:
             self._loads.follow()
             self._keeping.publishing.withdraw(table)
@@ -238,6 +247,14 @@ class Definitions:
         self._views.create(statement, old)
         return done(tag)
 
+    def _create_kept(self, statement: st.CreateKeptQuery) -> Result:
+        tag = "CREATE STREAMING TABLE"
+        if self._exists(statement.name, statement.if_not_exists, statement.or_replace, statement):
+            return done(tag)
+        self._create(self._kept.design(statement), statement.or_replace, self._tier.create)
+        self._kept.follow()
+        return done(tag)
+
     def _drop_view(self, statement: st.DropView) -> Result:
         tag = "DROP MATERIALIZED VIEW"
         view = self._catalog.snapshot().find(statement.name)
@@ -252,7 +269,13 @@ class Definitions:
             )
         if statement.cascade:
             for user in self._views.dependents(view):
-                if self._catalog.snapshot().table(user.table_id) is not None:
+                if self._catalog.snapshot().table(user.table_id) is None:
+                    continue
+                if user.is_streaming:
+                    self._drop(
+                        st.DropTable(user.name, text=statement.text, position=statement.position)
+                    )
+                else:
                     self._drop_view(
                         st.DropView(
                             user.name,
@@ -391,6 +414,7 @@ class Definitions:
                 position=statement.position,
             )
         table = snapshot.get(statement.table, statement.position)
+        check_writable(table)
         if not table.is_streaming:
             raise UnsupportedError(
                 f'a source loads into a streaming table, "{table.name}" is none',

@@ -40,6 +40,7 @@ from tidemill.history.storage import Storage
 from tidemill.hot.intake import AppendResult
 from tidemill.hot.log import Files, SystemFiles, sync_folder
 from tidemill.hot.recovery import Recovered
+from tidemill.hot.table import HotTable
 from tidemill.hot.tier import Boundary, HotTier
 from tidemill.keeping import Keeping
 from tidemill.loads import Desk, Loads
@@ -55,7 +56,11 @@ from tidemill.sql.locate import locate
 from tidemill.sql.params import Params
 from tidemill.sql.parser import parse
 from tidemill.sql.spark import SPARK_SETTINGS
+from tidemill.views.continuous import KeptQueries
+from tidemill.views.kept.definition import is_kept
+from tidemill.views.kept.desk import WarehouseDesk
 from tidemill.views.registry import House, Views
+from tidemill.views.status import kept_row
 from tidemill.writing import Writer
 
 TEXT_CACHED_BYTES_MAX = 10_000
@@ -139,7 +144,12 @@ class Database:
         self._closing.append(runtime.stop)
         pipeline = Pipeline(executor, JobBoard(), self._clock)
         keeping = Keeping(self.catalog, tier, pipeline, storage, pins, duck, self._clock, settings)
-        tier.on_open = keeping.adopt
+
+        def adopt(hot: HotTable) -> None:
+            keeping.adopt(hot)
+            hot.on_published = self._published
+
+        tier.on_open = adopt
         streaming = (table for table in tables if table.is_streaming)
         self.recovered: list[Recovered] = tier.open(streaming, boundary_of)
         desk = Desk(self.catalog, tier, storage, duck)
@@ -156,7 +166,7 @@ class Database:
             sources_state=self._loads.status,
             live_rows=LiveRows(duck, storage),
             clock=self._clock,
-            views=lambda: self._views.status(),
+            views=self._view_rows,
         )
         self._hot = tier.tables
         self._duck = duck
@@ -174,11 +184,28 @@ class Database:
         )
         self._views = Views(house)
         self._runner.read_view = self._views.read
-        self._definitions = Definitions(
-            self.catalog, tier, references, self.query, keeping, self._loads, self._views
-        )
         self._writer = Writer(
             self.catalog, tier.tables, references, self._runner, self.query, self._views.changing
+        )
+        self._kept = KeptQueries(
+            WarehouseDesk(
+                self.catalog,
+                tier.tables,
+                self._runner,
+                duck,
+                self._writer.append_answers,
+                self._clock,
+            )
+        )
+        self._definitions = Definitions(
+            self.catalog,
+            tier,
+            references,
+            self.query,
+            keeping,
+            self._loads,
+            self._views,
+            self._kept,
         )
         self.session = Session()
         self._keeping = keeping
@@ -193,11 +220,24 @@ class Database:
             keeping.recall(hot)
         self._views.open()
         self._closing.append(self._views.close)
+        self._kept.start()
+        self._closing.append(self._kept.close)
         keeping.on_look = self._views.look
         keeping.start()
         self._closing.append(keeping.close)
         self._loads.start()
         self._closing.append(self._loads.close)
+
+    def _published(self, hot: HotTable) -> None:
+        """Rows of a stream can be read: those who follow it have something to do."""
+        self._views.upkeep.poke(hot)
+        self._kept.poke(hot.table.table_id)
+
+    def _view_rows(self) -> list[dict[str, Any]]:
+        """The rows of ``tidemill.views``."""
+        snapshot = self.catalog.snapshot()
+        kept = [kept_row(status, snapshot) for status in self._kept.status()]
+        return [*self._views.status(), *kept]
 
     # -- the public face
 
@@ -369,6 +409,9 @@ class Database:
         return done(f"FLUSH {self._keeping.flush(tables or streaming)}")
 
     def _refresh(self, statement: st.RefreshView) -> Result:
+        table = self.catalog.snapshot().get(statement.name, statement.position)
+        if is_kept(table):
+            return done(f"REFRESH MATERIALIZED VIEW {self._kept.catch_up()}")
         view = self._get_view(statement.name, statement)
         answer = self._views.refresh(view)
         return done(f"REFRESH MATERIALIZED VIEW {answer.table.num_rows}")

@@ -41,6 +41,7 @@ from tidemill.pipeline.load import (
 from tidemill.pipeline.packages import Listed, list_packages
 from tidemill.pipeline.sources import SourcePoller, SourceStatus
 from tidemill.types import quote
+from tidemill.writing import check_writable
 
 LOAD_PRIORITY = 5
 COLUMNS_OPTION = "tidemill.columns"  # where a source keeps its list of columns
@@ -176,6 +177,7 @@ class Loads:
         options: Mapping[str, object],
     ) -> LoadReport:
         """Load what a pattern matches, all or nothing."""
+        check_writable(table)
         if not table.is_streaming:
             raise UnsupportedError(
                 f'many files can be loaded into a streaming table only, "{table.name}" is none',

@@ -41,6 +41,7 @@ from tidemill.sql.inserts import DEFAULT
 from tidemill.sql.params import Params, bind_rows
 from tidemill.threads import PerThread
 from tidemill.types import quote
+from tidemill.views.kept.definition import is_kept
 
 OFFSET_MAX = 2**63 - 1
 SOURCE_CHARS_MAX = 1_000
@@ -89,6 +90,7 @@ class Writer:
         rejects: Sequence[tuple[str, str]] = (),
     ) -> AppendResult:
         desk = self._desk(name)
+        check_writable(desk.table)
         if source is None and offset is None and not rejects:
             row = self._single(desk, rows)
             if row is not None and self._hot_of(desk.table).append_row(row):
@@ -101,6 +103,12 @@ class Writer:
         checked = desk.acceptor.accept(given)
         checked = Checked(checked.batches, (*checked.rejects, *rejects))
         return self.store(desk, checked, source, offset)
+
+    def append_answers(self, table: Table, rows: pa.Table, source: str, offset: int) -> None:
+        """Store what a kept query answered, once for each offset."""
+        desk = self._desk(table.name)
+        if not self._is_repeat(desk, source, offset):
+            self.store(desk, desk.acceptor.accept(rows), source, offset)
 
     def _is_repeat(self, desk: Desk, source: str | None, offset: int | None) -> bool:
         """A repeat is acknowledged whatever the table would say of its rows today."""
@@ -288,7 +296,9 @@ class Writer:
 
     def desk_at(self, name: str, statement: st.Statement) -> Desk:
         try:
-            return self._desk(name)
+            desk = self._desk(name)
+            check_writable(desk.table)
+            return desk
         except TidemillError as error:
             error.position = error.position or statement.position
             raise
@@ -318,6 +328,15 @@ class Writer:
         if statement.body.args.get("returning"):
             return Result(answer, types, f"{tag} {answer.num_rows}")
         return done(f"{tag} {changed_rows(answer, 0)}")
+
+
+def check_writable(table: Table) -> None:
+    """Refuse rows for a table that a kept query fills."""
+    if is_kept(table):
+        raise UnsupportedError(
+            f'table "{table.name}" keeps the answers of a query and takes no other rows',
+            hint="append to the streams that it reads",
+        )
 
 
 def _new_connection() -> duckdb.DuckDBPyConnection:

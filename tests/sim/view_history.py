@@ -268,7 +268,7 @@ class History:
         name = rng.choice(STREAMS)
         hot = self.db._hot[self.db.catalog.snapshot().get(name).table_id]
         view = hot.view()
-        upto = rng.randint(view.moved_seq, view.published_seq)
+        upto = view.moved_seq + int(rng.random() * max(0, view.published_seq - view.moved_seq))
         self.log.append(f"move {name} up to {upto}")
         self.db._keeping.wait(self.db._keeping._submit_move(hot, upto, "a history"))
 

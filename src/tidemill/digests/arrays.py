@@ -8,6 +8,7 @@ column; ``column_of`` makes a column of them again, over the same memory.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,17 @@ class Numbers:
 
     values: Array
     valid: Array | None = None
+
+    def slice(self, start: int, size: int) -> Numbers:
+        if start == 0 and size >= len(self.values):
+            return self
+        rows = slice(start, start + size)
+        return Numbers(self.values[rows], None if self.valid is None else self.valid[rows])
+
+    @cached_property
+    def known(self) -> Array:
+        """The values that are not NULL."""
+        return self.values if self.valid is None else self.values[self.valid]
 
 
 class Growing:

@@ -31,6 +31,9 @@ from tidemill.digests.cells import Cell, cell_for
 from tidemill.digests.index import KeyIndex
 from tidemill.digests.shape import CellPlan, DensePlan, plan_dense, projection_sql
 
+# So many rows of a column stay in the processor's cache from one step to the next.
+_ROWS_AT_ONCE = 1 << 16
+
 __all__ = [
     "DenseGroup",
     "DensePlan",
@@ -78,14 +81,11 @@ class _Member:
         """Add one value of each cell for every slot."""
         self._grow(groups)
         touched = self._touched(before)
-        chosen: dict[int, tuple[Array, Array]] = {}
         for cell, numbers in zip(self.cells, given, strict=True):
             if numbers.valid is None:
                 cell.absorb(slots, numbers.values, None)
-                continue
-            if id(numbers) not in chosen:
-                chosen[id(numbers)] = slots[numbers.valid], numbers.values[numbers.valid]
-            cell.absorb(*chosen[id(numbers)], touched)
+            else:
+                cell.absorb(slots[numbers.valid], numbers.known, touched)
         if self._present is not None:
             self._present.grow(groups)
             self._present.array[slots] = True
@@ -165,7 +165,7 @@ class DenseGroup:
 
     def absorb_batch(self, batch: Batch, only: Iterable[str] | None = None) -> None:
         """``absorb``, of a batch that was prepared and computed, perhaps for other groups too."""
-        members = {name: self._members[name] for name in only or self._members}
+        members = {name: self._members[name] for name in (self._members if only is None else only)}
         columns, size = self._columns_of(batch)
         keys = columns[: len(self._shape.keys)]
         arguments = dict(zip(self._arguments, columns[len(keys) :], strict=True))
@@ -208,15 +208,24 @@ class DenseGroup:
             return
         for name, member in members.items():
             _admit(name, member, given[name])
-        before = self.index.groups
-        slots = self.index.slots(keys, size)
+        first = self.index.groups
+        found: list[tuple[int, int, Array]] = []  # from a row on: the groups so far, and slots
+        for start in range(0, size, _ROWS_AT_ONCE):
+            part = [key.slice(start, _ROWS_AT_ONCE) for key in keys]
+            before, rows = self.index.groups, min(_ROWS_AT_ONCE, size - start)
+            found.append((start, before, self.index.slots(part, rows)))
         groups = self.index.groups
+        for name, member in self._members.items():
+            if name not in members:
+                member.pass_by(first, groups)
         with np.errstate(all="ignore"):  # NaN and infinity are values like others
-            for name, member in self._members.items():
-                if name in members:
-                    member.absorb(slots, given[name], before, groups)
-                else:
-                    member.pass_by(before, groups)
+            for start, before, slots in found:
+                parts: dict[int, Numbers] = {}
+                for name, member in members.items():
+                    for numbers in given[name]:
+                        if id(numbers) not in parts:
+                            parts[id(numbers)] = numbers.slice(start, _ROWS_AT_ONCE)
+                    member.absorb(slots, [parts[id(part)] for part in given[name]], before, groups)
 
     # Answers.
 
@@ -328,8 +337,7 @@ def _given(
 
 def _admit(name: str, member: _Member, given: Sequence[Numbers]) -> None:
     for cell, numbers in zip(member.cells, given, strict=True):
-        values, valid = numbers.values, numbers.valid
         try:
-            cell.admit(values if valid is None else values[valid])
+            cell.admit(numbers.known)
         except NotPackable as refused:
             raise NotPackable(refused.reason, name) from refused

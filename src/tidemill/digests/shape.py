@@ -178,11 +178,8 @@ def _function_of(call: AggregateCall, kind: SqlType) -> str | None:
         return None
     if call.is_distinct and function in ("count", "sum"):
         return None
-    return (
-        function
-        if len(call.arguments) == (1 if function != "count" or call.arguments else 0)
-        else None
-    )
+    counts = (0, 1) if function == "count" else (1,)
+    return function if len(call.arguments) in counts else None
 
 
 def _argument_of(call: AggregateCall) -> exp.Expr | None:
@@ -248,10 +245,12 @@ def _is_simple(select: exp.Select) -> bool:
     table = from_.this if from_ is not None else None
     if not isinstance(table, exp.Table) or table.name != ROWS:
         return False
+    alias = table.args.get("alias")
     extra = any(value for name, value in table.args.items() if name not in ("this", "alias"))
-    has_columns = extra or bool(table.args["alias"] and table.args["alias"].args.get("columns"))
+    if extra or (alias is not None and alias.args.get("columns")):
+        return False
     others = select.args.get("with_") or select.args.get("joins")
-    return not has_columns and not others and len(list(select.find_all(exp.Query))) == 1
+    return not others and len(list(select.find_all(exp.Query))) == 1
 
 
 def _strip_qualifiers(select: exp.Select) -> None:

@@ -34,6 +34,7 @@ from tidemill.sql.maintain import (
     to_json,
 )
 from tidemill.types import Column, SqlType
+from tidemill.views.kept.definition import definition_of, is_kept
 
 NEXT_SUFFIX = "$next"
 DEFINE_PRIORITY = 0
@@ -265,8 +266,12 @@ def swap_view(catalog: Catalog, new: Table) -> None:
 
 
 def dependents(snapshot: Snapshot, table_id: int) -> list[Table]:
-    """The views that read a table or a view, by name."""
+    """The views and kept queries that read a table or a view, by name."""
     found = [view for view in snapshot.views if table_id in ViewDefinition.of(view).tables]
+    for table in snapshot.tables.values():
+        if is_kept(table) and table.table_id != table_id:
+            read = _tables_of(definition_of(table).tree(), snapshot)
+            found += [table] if table_id in read else []
     return sorted(found, key=lambda view: view.name)
 
 

@@ -38,6 +38,7 @@ from tidemill.pipeline.digesting import Export
 from tidemill.pipeline.jobs import JobHandle, Pipeline
 from tidemill.pipeline.seal import Sealer
 from tidemill.sql.statements import CreateView
+from tidemill.types import quote
 from tidemill.views.answering import Answer, LiveView, Rooms
 from tidemill.views.defining import (
     NEXT_SUFFIX,
@@ -201,8 +202,6 @@ class Views:
         for follower in dict.fromkeys(followers.values()):
             by_stream[follower.hot.table.table_id].append(follower)
         self._by_stream = {stream: tuple(found) for stream, found in by_stream.items()}
-        for table_id, hot in self.house.tier.tables.items():
-            hot.on_published = self.upkeep.poke if table_id in self._by_stream else None
 
     def _new_follower(self, digests: Sequence[Digest], hot: HotTable) -> Follower:
         source = Source(hot, self.house.catalog.snapshot, self._read_files)
@@ -287,10 +286,13 @@ class Views:
         if users:
             names = ", ".join(f'"{view.name}"' for view in users)
             kind = "view" if table.is_view else "table"
+            drops = [
+                f"DROP {'MATERIALIZED VIEW' if user.is_view else 'TABLE'} {quote(user.name)}"
+                for user in users
+            ]
             raise DependencyError(
                 f'{kind} "{table.name}" cannot be {word}: it is read by {names}',
-                hint="drop these first: DROP MATERIALIZED VIEW "
-                + ", ".join(view.name for view in users),
+                hint=f"drop what reads it first: {'; '.join(drops)}",
             )
 
     # -- history

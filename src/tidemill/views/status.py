@@ -9,8 +9,10 @@ from tidemill.digests.definition import Digest
 from tidemill.history.partitions import US_MAX
 from tidemill.hot.view import TIME_US_MIN
 from tidemill.views.answering import LiveView
+from tidemill.views.continuous import KeptStatus
 from tidemill.views.defining import ViewDefinition
 from tidemill.views.follower import Follower
+from tidemill.views.kept.definition import definition_of
 
 if TYPE_CHECKING:
     from tidemill.views.registry import Views
@@ -83,6 +85,27 @@ def _share(digest: Digest, from_us: int, snapshot: Snapshot) -> float:
     rows = sum(file.rows for file in files)
     done = sum(file.rows for file in files if file.time_min_us >= from_us)
     return done / rows if rows else 1.0
+
+
+def kept_row(kept: KeptStatus, snapshot: Snapshot) -> dict[str, Any]:
+    """One kept query as ``tidemill.views`` shows it."""
+    table = snapshot.table(kept.table_id)
+    query = "" if table is None else definition_of(table).query
+    return {
+        "view_name": kept.name,
+        "kind": kept.kind,
+        "streams": list(kept.streams),
+        "state": kept.slide,
+        "rows_out": kept.rows_out,
+        "newest": kept.last_us,
+        "lag": kept.lag_us,
+        "lag_rows": kept.lag_rows,
+        "refreshes": kept.evaluations,
+        "refresh_ms": kept.cost_ms,
+        "last_error": kept.error or kept.notice,
+        "definition": query,
+        "created_at": None if table is None else table.created_at_us,
+    }
 
 
 def explain_view(views: Views, live: LiveView) -> list[str]:

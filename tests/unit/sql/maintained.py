@@ -305,7 +305,7 @@ def _is_ordered(query: str) -> bool:
 
 
 def _coarse(row: tuple[object, ...]) -> list[str]:
-    return [f"{value:.3g}" if isinstance(value, float) else repr(value) for value in row]
+    return [f"{value + 0.0:.3g}" if isinstance(value, float) else repr(value) for value in row]
 
 
 def _rounded(value: Any) -> Any:
