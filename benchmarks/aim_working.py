@@ -51,9 +51,13 @@ class AimWorker:
         self.system = make(folder, calls)
         self.calls = calls
         self.inserted = 0
-        for batch in calls.past().to_batches():
-            self.system.insert(self.system.prepare(batch))
-        self.system.absorb()
+        try:
+            for batch in calls.past().to_batches():
+                self.system.insert(self.system.prepare(batch))
+            self.system.absorb()
+        except BaseException:
+            self.system.close()
+            raise
 
     def settings(self) -> dict[str, str]:
         return self.system.settings()

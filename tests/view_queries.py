@@ -254,7 +254,7 @@ class ViewQueries:
         keys = self.keys(source, keys_max)
         items = [f"{key} AS g{at}" for at, key in enumerate(keys)]
         aggregates = [self.aggregate() for _ in range(rng.choice((1, 2, 2, 3, 5)))]
-        if keys and rng.random() < 0.1:
+        if keys and source.keys is None and rng.random() < 0.1:
             aggregates.append(f"any_value({rng.choice(keys)})")
         items += [f"{text} AS a{at}" for at, text in enumerate(aggregates)]
         where = self.where(stream) if source.keys is None else ""

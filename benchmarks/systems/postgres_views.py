@@ -232,7 +232,8 @@ def encode(batch: pa.RecordBatch) -> bytes:
         if name == "ts":
             column = pc.subtract(column.view(pa.int64()), _PG_EPOCH_US)
         rows[f"{name}_len"] = np.dtype(kind).itemsize
-        rows[name] = column.fill_null(0).to_numpy(zero_copy_only=False)
+        filled = column.fill_null(0) if column.null_count else column
+        rows[name] = filled.to_numpy(zero_copy_only=False)
     is_null = batch.column("local_calls").is_null().to_numpy(zero_copy_only=False)
     rows["local_calls_len"][is_null] = -1
     flat = rows.view(np.uint8).reshape(batch.num_rows, -1)

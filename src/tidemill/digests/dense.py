@@ -32,7 +32,7 @@ from tidemill.digests.index import KeyIndex
 from tidemill.digests.shape import CellPlan, DensePlan, plan_dense, projection_sql
 
 # So many rows of a column stay in the processor's cache from one step to the next.
-_ROWS_AT_ONCE = 1 << 16
+_ROWS_AT_ONCE = 1 << 17
 
 __all__ = [
     "DenseGroup",

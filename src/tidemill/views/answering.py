@@ -148,7 +148,11 @@ class LiveView:
         if found is None:
             return self._by_query(began_s, None)
         until_us = self.moments.until(self.rooms.duck, now_us, self._has_wall_clock())
-        return Answer(*found, stamp, began_s, until_us)
+        return Answer(self._named(found[0]), found[1], stamp, began_s, until_us)
+
+    def _named(self, rows: pa.Table) -> pa.Table:
+        """The answer under the names that the view gives its columns."""
+        return rows.rename_columns([column.name for column in self.table.columns])
 
     def _from_states(self, now_us: int) -> tuple[pa.Table, list[str]] | None:
         """The answer that the states give, or None if they cannot."""
@@ -196,4 +200,4 @@ class LiveView:
         stamp = self._stamp()
         filled = self.rooms.runner.fill(self.plan, None, at_us)
         table, types = self.rooms.duck.query(filled.sql, filled.values, filled.sources, exact=True)
-        return Answer(table, types, stamp, began_s, self.rooms.clock.now_us() - 1)
+        return Answer(self._named(table), types, stamp, began_s, self.rooms.clock.now_us() - 1)

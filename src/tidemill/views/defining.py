@@ -163,7 +163,7 @@ def check_view(
             return None
         if table.name.lower() == name.lower():
             raise UnsupportedError(f'view "{name}" would read itself', position=position)
-        return ViewDefinition.of(table).tree
+        return named_tree(table)
 
     def find(found: str) -> Table | None:
         table = snapshot.find(found)
@@ -187,6 +187,22 @@ def check_view(
         )
     read = _tables_of(query, snapshot)
     return NewView(name, query_text, parts, columns, read, settings, position)
+
+
+def named_tree(view: Table) -> exp.Expression:
+    """A view's query with the names that the view gives its columns."""
+    definition = ViewDefinition.of(view)
+    names = tuple(column.name for column in view.columns)
+    if names == definition.parts.columns:
+        return definition.tree
+    inner = exp.Subquery(
+        this=definition.tree,
+        alias=exp.TableAlias(
+            this=exp.to_identifier(view.name, quoted=True),
+            columns=[exp.to_identifier(name, quoted=True) for name in names],
+        ),
+    )
+    return exp.Select(expressions=[exp.Star()], from_=exp.From(this=inner))
 
 
 def _tables_of(query: exp.Expression, snapshot: Snapshot) -> tuple[int, ...]:

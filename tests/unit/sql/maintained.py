@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -73,8 +74,15 @@ def _table(number: int, called: str, time: str | None, /, **columns: str) -> Vie
 
 
 _S = {
-    "ts": "TIMESTAMP", "k": "INTEGER", "v": "DOUBLE", "n": "BIGINT", "name": "VARCHAR",
-    "d": "DECIMAL(10,2)", "flag": "BOOLEAN", "tags": "INTEGER[]", "due": "TIMESTAMP",
+    "ts": "TIMESTAMP",
+    "k": "INTEGER",
+    "v": "DOUBLE",
+    "n": "BIGINT",
+    "name": "VARCHAR",
+    "d": "DECIMAL(10,2)",
+    "flag": "BOOLEAN",
+    "tags": "INTEGER[]",
+    "due": "TIMESTAMP",
 }
 TABLES = {
     made.name: made
@@ -292,7 +300,7 @@ def check_view(streams: Streams, query: str, views: Mapping[str, str] | None = N
             rows, wanted = got.fetchall(), expected.fetchall()
             if not _is_ordered(query):
                 rows, wanted = sorted(rows, key=_coarse), sorted(wanted, key=_coarse)
-            assert _rounded(rows) == _rounded(wanted)
+            assert same(rows, wanted)
         except (AssertionError, duckdb.Error) as error:
             lines = [query, str(from_us(now_us)), *parts.explain(), str(error)]
             raise AssertionError("\n".join(lines)) from error
@@ -305,15 +313,18 @@ def _is_ordered(query: str) -> bool:
 
 
 def _coarse(row: tuple[object, ...]) -> list[str]:
-    return [f"{value + 0.0:.3g}" if isinstance(value, float) else repr(value) for value in row]
+    return [
+        f"{round(value, 6) + 0.0:.3g}" if isinstance(value, float) else repr(value) for value in row
+    ]
 
 
-def _rounded(value: Any) -> Any:
-    """Doubles to nine digits, NaN as a word: merging adds in another order."""
-    if isinstance(value, float):
-        return float(f"{value + 0.0:.9g}") if value == value else "nan"
-    if isinstance(value, (list, tuple)):
-        return [_rounded(item) for item in value]
-    if isinstance(value, dict):
-        return {key: _rounded(item) for key, item in value.items()}
-    return value
+def same(left: Any, right: Any) -> bool:
+    """Whether two values are one: NaN is NaN, and merging adds doubles in another order."""
+    if isinstance(left, float) and isinstance(right, float):
+        both_nan = math.isnan(left) and math.isnan(right)
+        return both_nan or math.isclose(left, right, rel_tol=1e-9, abs_tol=1e-9)
+    if isinstance(left, (list, tuple)) and isinstance(right, (list, tuple)):
+        return len(left) == len(right) and all(map(same, left, right))
+    if isinstance(left, dict) and isinstance(right, dict):
+        return same(sorted(left.items(), key=repr), sorted(right.items(), key=repr))
+    return bool(left == right)

@@ -161,6 +161,11 @@ SESSIONS = [
     "SELECT date_trunc('hour', window_start) AS h, count(*) FROM "
     "SESSION(s, due, INTERVAL '5' MINUTE) GROUP BY h",
     "SELECT count(*) FROM SESSION(s, ts, INTERVAL '1' MINUTE)",
+    "SELECT k, window_start, count(*), sum(n) FILTER (WHERE flag), first(v ORDER BY n) FROM "
+    "SESSION(s, ts, INTERVAL '90' SECOND, partition_by => k) WHERE n > 20 AND k < 5 GROUP BY ALL",
+    "SELECT count(*), max(n) FROM SESSION(s, ts, INTERVAL '1' MINUTE) WHERE name = 'none'",
+    "SELECT window_end FROM SESSION(s, ts, INTERVAL '20' SECOND) WHERE flag OR v > 1 GROUP BY 1 "
+    "HAVING count(*) > 1 ORDER BY max(n) NULLS LAST, 1",
 ]
 QUERIES = [*AGGREGATES, *ROWS, *REFERENCES, *SEVERAL, *WINDOWS, *NOW, *SESSIONS]
 

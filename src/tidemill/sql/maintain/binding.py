@@ -6,8 +6,10 @@ that what cannot run is refused then and not when rows arrive.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from functools import lru_cache
 
 import duckdb
 
@@ -20,22 +22,40 @@ _MOMENTS = (datetime(2024, 2, 29, 23, 59, 59, 999_999), datetime(2023, 7, 1))
 Columns = tuple[tuple[str, str], ...]
 
 
+_lock = threading.Lock()
+
+
+@lru_cache(maxsize=1)
+def _database() -> duckdb.DuckDBPyConnection:
+    connection = duckdb.connect(":memory:", config={"threads": 1})
+    connection.execute("SET TimeZone = 'UTC'")
+    return connection
+
+
 class Binder:
-    """An empty database; to be closed. ``bounds`` are the parameters of windows."""
+    """A database that is empty but for the tables of one split; one split at a time.
+
+    ``bounds`` are the parameters of windows."""
 
     def __init__(self, bounds: Iterable[Bound]) -> None:
         self._bounds = tuple(bounds)
-        self._connection = duckdb.connect(":memory:", config={"threads": 1})
-        self._connection.execute("SET TimeZone = 'UTC'")
+        self._created: set[str] = set()
 
     def __enter__(self) -> Binder:
+        _lock.acquire()
+        self._connection = _database()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._connection.close()
+        try:
+            for name in self._created:
+                self._connection.execute(f"DROP TABLE {quote(name)}")
+        finally:
+            _lock.release()
 
     def create(self, name: str, columns: Columns) -> None:
         """An empty table of that name, in place of an older one."""
+        self._created.add(name)
         parts = ", ".join(f"{quote(column)} {kind}" for column, kind in columns)
         self._connection.execute(f"CREATE OR REPLACE TABLE {quote(name)} ({parts})")
 

@@ -13,6 +13,7 @@ the partition keys, the time of its first and of its last row, and the states of
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sqlglot import exp
@@ -20,10 +21,12 @@ from sqlglot import exp
 from tidemill.sql.calls import Call
 from tidemill.sql.decompose import MERGE_SOURCE, Decomposition
 from tidemill.sql.decompose.blocks import AGGREGATE, Block
+from tidemill.sql.decompose.calls import find_aggregates
+from tidemill.sql.decompose.names import is_star, output_names
 from tidemill.sql.decompose.nodes import call as function
-from tidemill.sql.decompose.nodes import column, named, nested
+from tidemill.sql.decompose.nodes import column, filtered, named, nested
 from tidemill.sql.decompose.plan import sql_of
-from tidemill.sql.maintain.lifting import conjuncts_of
+from tidemill.sql.maintain.lifting import conjuncts_of, has_now
 from tidemill.sql.maintain.plan import ROWS
 from tidemill.sql.maintain.refusals import refusal
 from tidemill.sql.windows import session_select
@@ -44,8 +47,10 @@ class SessionSplit:
     source: exp.Subquery
 
 
-def take_conditions(block: Block, call: Call) -> list[exp.Expression]:
-    """Take the WHERE out of a block over sessions, in place: it may ask only for whole sessions."""
+def take_conditions(block: Block, call: Call, spelling: Mapping[str, str]) -> list[exp.Expression]:
+    """Take the WHERE out of a block over sessions, in place; answers what it asks of sessions.
+
+    What it asks of rows becomes a FILTER of each aggregate, for a session has all its rows."""
     select = block.select
     if block.kind != AGGREGATE or len(block.levels) > 1 or select.args.get("joins"):
         raise refusal(
@@ -56,15 +61,49 @@ def take_conditions(block: Block, call: Call) -> list[exp.Expression]:
         )
     where = select.args.get("where")
     found = [conjunct.copy() for conjunct in conjuncts_of(where.this)] if where is not None else []
-    for conjunct in found:
-        if _other(conjunct, call) is not None:
+    of_rows = [conjunct for conjunct in found if _other(conjunct, call) is not None]
+    for conjunct in of_rows:
+        if has_now(conjunct) or conjunct.find(exp.Query) is not None:
             raise refusal(
-                f"WHERE asks more than which session: {sql_of(conjunct)[:200]}",
-                "count(*) FILTER (WHERE …), or add the column to partition_by",
+                "WHERE compares rows of sessions with now() or with a subquery",
+                "compare window_start or window_end, or filter the groups outside",
                 conjunct,
             )
     select.set("where", None)
-    return found
+    if of_rows:
+        _filter_aggregates(select, exp.and_(*of_rows), spelling)
+    return [conjunct for conjunct in found if conjunct not in of_rows]
+
+
+def _filter_aggregates(
+    select: exp.Select, condition: exp.Expression, spelling: Mapping[str, str]
+) -> None:
+    """Every aggregate of a SELECT over the rows that a condition holds for; groups without any
+    are left out."""
+    names = iter(output_names(select, spelling))
+    items = [
+        item if isinstance(item, exp.Alias) or is_star(item) else named(item.copy(), next_name)
+        for item in select.expressions
+        for next_name in ([] if is_star(item) else [next(names)])
+    ]
+    select.set("expressions", items)
+    having = select.args.get("having")
+    parts = [
+        *items,
+        *(select.args[n] for n in ("having", "qualify", "order") if select.args.get(n)),
+    ]
+    for aggregate in [found for part in parts for found in find_aggregates(part)]:
+        node = aggregate.node
+        if isinstance(node, exp.Filter):
+            node.expression.set("this", exp.and_(node.expression.this, condition))
+        else:
+            node.replace(filtered(node.copy(), condition))
+    if select.args.get("group") is None:
+        return  # without keys there is one group, of no rows if need be
+    count = filtered(function("count", exp.Star()), condition)
+    is_there = exp.GT(this=count, expression=exp.Literal.number(0))
+    wanted = exp.and_(having.this, is_there) if having is not None else is_there
+    select.set("having", exp.Having(this=wanted))
 
 
 def _other(node: exp.Expression, call: Call) -> exp.Expression | None:

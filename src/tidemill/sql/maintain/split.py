@@ -365,7 +365,7 @@ class _Splitter:
 
     def _split_sessions(self, place: _Place, call: Call, digest: str) -> DigestParts:
         block = self._block(place, self.tree)
-        conditions = take_conditions(block, call)
+        conditions = take_conditions(block, call, self._spelling)
         parts = self._decompose(place, self.tree)
         alias = self._node(place, self.tree).alias_or_name
         made = split_sessions(parts, call, conditions, alias, digest)

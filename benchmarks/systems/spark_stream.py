@@ -1,0 +1,137 @@
+"""Spark Structured Streaming with the aggregates of the six AIM queries.
+
+Spark does not aggregate what a streaming query has aggregated (in update mode), so the answers
+themselves cannot be kept by it. What can is the state below them: one streaming query, all
+aggregates of a customer in one row of its state store, as document 004 does it for Flink. It reads
+Parquet files, a million rows to a micro-batch, and writes nothing but its state and checkpoints; a
+read takes the state of the last checkpoint and computes the rest of the question from it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from benchmarks.aim_data import EVENTS, Calls
+from benchmarks.systems import plain_spark
+from benchmarks.systems.views import ViewSystem
+
+MICRO_BATCH_ROWS = 1_000_000
+STORES = {
+    "rocksdb": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
+    "memory": "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider",
+}
+STORE = "memory"
+_SCHEMA = (
+    "ts TIMESTAMP_NTZ, entity_id BIGINT, duration INT, cost DOUBLE, long_distance BOOLEAN, "
+    "local_calls INT, local_cost DOUBLE, long_distance_cost DOUBLE"
+)
+_WEEK = "ts >= date_trunc('week', current_timestamp())"
+_STATES = {
+    "n_local": "count(local_calls)",
+    "t_duration": "sum(duration)",
+    "max_cost": "max(cost)",
+    "num_calls": "count(*)",
+    "t_cost": "sum(cost)",
+    "near_calls": "count_if(NOT long_distance)",
+    "near_duration": "sum(CASE WHEN NOT long_distance THEN duration END)",
+    "cost_long": "sum(long_distance_cost)",
+    "cost_local": "sum(local_cost)",
+}
+_READS = {
+    "q1": "SELECT avg(t_duration) FROM kept WHERE n_local > 2",
+    "q2": "SELECT max(max_cost) FROM kept WHERE num_calls > 2",
+    "q3": "SELECT sum(t_cost) / sum(t_duration) FROM kept GROUP BY num_calls LIMIT 100",
+    "q4": (
+        "SELECT city_zip, avg(near_calls), sum(near_duration) FROM kept JOIN customers "
+        "ON entity_id = id WHERE near_calls > 4 AND near_duration > 25 GROUP BY city_zip"
+    ),
+    "q5": (
+        "SELECT region_id, sum(cost_long), sum(cost_local) FROM kept JOIN customers "
+        "ON entity_id = id WHERE type = 2 AND category = 1 GROUP BY region_id"
+    ),
+    "q7": (
+        "SELECT sum(t_cost) / sum(t_duration) FROM kept JOIN customers ON entity_id = id "
+        "WHERE value_type = 2"
+    ),
+}
+
+
+class SparkStream(ViewSystem):
+    is_concurrent = False
+
+    def __init__(self, folder: Path, calls: Calls) -> None:
+        super().__init__(folder, calls)
+        self._files = itertools.count()
+        self._source, self._made = folder / "source", folder / "made"
+        for place in (self._source, self._made):
+            place.mkdir()
+        self._checkpoint = folder / "checkpoint"
+        self.spark = plain_spark.start(folder / "spark")
+        try:
+            self._start()
+        except BaseException:
+            self.spark.stop()
+            raise
+
+    def _start(self) -> None:
+        from pyspark.sql.functions import expr
+
+        self.spark.conf.set("spark.sql.streaming.stateStore.providerClass", STORES[STORE])
+        place = self.folder / "customers.parquet"
+        pq.write_table(self.calls.customer_table(), place)
+        customers = self.spark.read.parquet(str(place)).cache()
+        customers.createOrReplaceTempView("customers")
+        customers.count()
+        events = (
+            self.spark.readStream.schema(_SCHEMA)
+            .option("maxFilesPerTrigger", MICRO_BATCH_ROWS // 100_000)
+            .parquet(str(self._source))
+        )
+        states = [expr(text).alias(name) for name, text in _STATES.items()]
+        self._query = (
+            events.where(_WEEK)
+            .groupBy("entity_id")
+            .agg(*states)
+            .writeStream.outputMode("update")
+            .format("noop")
+            .option("checkpointLocation", str(self._checkpoint))
+            .start()
+        )
+
+    def settings(self) -> dict[str, str]:
+        return {
+            **plain_spark.settings(self.spark),
+            "views": "all aggregates of a customer in one state; questions computed when asked",
+            "state store": STORE,
+            "durability": "a checkpoint of offsets and state for each micro-batch",
+            "micro-batch": f"up to {MICRO_BATCH_ROWS:,} rows in files of 100,000",
+        }
+
+    def prepare(self, batch: pa.RecordBatch) -> Path:
+        path = self._made / f"{next(self._files):06}.parquet"
+        pq.write_table(pa.Table.from_batches([batch], EVENTS), path)
+        return path
+
+    def insert(self, prepared: Path) -> None:
+        os.replace(prepared, self._source / prepared.name)
+
+    def refresh(self, question: str) -> None:
+        self._query.processAllAvailable()
+
+    def absorb(self) -> None:
+        self._query.processAllAvailable()
+
+    def read(self, question: str) -> pa.Table:
+        state = self.spark.read.format("statestore").load(str(self._checkpoint))
+        kept = state.select("key.*", "value.*").toDF("entity_id", *_STATES)
+        kept.createOrReplaceTempView("kept")
+        return self.spark.sql(_READS[question]).toArrow()
+
+    def close(self) -> None:
+        self._query.stop()
+        self.spark.stop()
