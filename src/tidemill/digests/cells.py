@@ -1,7 +1,8 @@
 """Cells: one array of a dense state each, updated in place by the rows of a batch.
 
-``numpy``'s indexed loops (``add.at`` and its like) need one to five nanoseconds a row at any
-number of groups, and were the fastest way measured (docs/design/20261116-view-kernels.md).
+``numpy``'s indexed loops (``add.at`` and its like) need one to six nanoseconds a row at any
+number of groups; no other way measured does as well at all sizes
+(docs/design/20261116-view-kernels.md).
 
 A sum or an extreme of no values is NULL. Which groups have seen one is noted only from the first
 NULL argument on: before that, every group with rows has.

@@ -278,10 +278,8 @@ def moments(streams: Streams) -> list[int]:
     return [
         first + 10 * 60_000_000,
         first + 15 * 60_000_000 + 123_456,
-        streams.rng.choice(rows),
-        streams.rng.choice(rows) + 5 * 60_000_000,
-        first + SPAN_US + 60_000_000,
-        first + SPAN_US + 24 * 3_600_000_000,
+        streams.rng.choice(rows) + streams.rng.choice((0, 5 * 60_000_000)),
+        first + SPAN_US + streams.rng.choice((60_000_000, 24 * 3_600_000_000)),
     ]
 
 

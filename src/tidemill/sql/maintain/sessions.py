@@ -22,7 +22,7 @@ from tidemill.sql.calls import Call
 from tidemill.sql.decompose import MERGE_SOURCE, Decomposition
 from tidemill.sql.decompose.blocks import AGGREGATE, Block
 from tidemill.sql.decompose.calls import find_aggregates
-from tidemill.sql.decompose.names import is_star, output_names
+from tidemill.sql.decompose.names import output_names
 from tidemill.sql.decompose.nodes import call as function
 from tidemill.sql.decompose.nodes import column, filtered, named, nested
 from tidemill.sql.decompose.plan import sql_of
@@ -71,7 +71,7 @@ def take_conditions(block: Block, call: Call, spelling: Mapping[str, str]) -> li
             )
     select.set("where", None)
     if of_rows:
-        _filter_aggregates(select, exp.and_(*of_rows), spelling)
+        _filter_aggregates(select, exp.condition(exp.and_(*of_rows)), spelling)
     return [conjunct for conjunct in found if conjunct not in of_rows]
 
 
@@ -80,18 +80,13 @@ def _filter_aggregates(
 ) -> None:
     """Every aggregate of a SELECT over the rows that a condition holds for; groups without any
     are left out."""
-    names = iter(output_names(select, spelling))
-    items = [
-        item if isinstance(item, exp.Alias) or is_star(item) else named(item.copy(), next_name)
-        for item in select.expressions
-        for next_name in ([] if is_star(item) else [next(names)])
-    ]
-    select.set("expressions", items)
+    names = output_names(select, spelling)
+    if len(names) == len(select.expressions):  # a star beside aggregates is refused later on
+        pairs = zip(select.expressions, names, strict=True)
+        select.set("expressions", [named(item.unalias().copy(), name) for item, name in pairs])
     having = select.args.get("having")
-    parts = [
-        *items,
-        *(select.args[n] for n in ("having", "qualify", "order") if select.args.get(n)),
-    ]
+    clauses = [having, select.args.get("qualify"), select.args.get("order")]
+    parts = [*select.expressions, *(clause for clause in clauses if clause is not None)]
     for aggregate in [found for part in parts for found in find_aggregates(part)]:
         node = aggregate.node
         if isinstance(node, exp.Filter):
