@@ -14,11 +14,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pyarrow as pa
 
-from tidemill.catalog.model import Table
+from tidemill.catalog.model import Snapshot, Table
 from tidemill.catalog.store import Catalog
 from tidemill.clock import Clock
 from tidemill.config import Settings
-from tidemill.errors import TidemillError
+from tidemill.errors import ConflictError, TidemillError
 from tidemill.federation.duck import Duck
 from tidemill.federation.past import Pins
 from tidemill.federation.references import place_of
@@ -28,7 +28,8 @@ from tidemill.hot import keys
 from tidemill.hot.primary import Key
 from tidemill.hot.table import HotTable
 from tidemill.hot.tier import HotTier
-from tidemill.pipeline.compact import CompactJob, ExpireJob, expired_files, plan_compact
+from tidemill.pipeline.compact import CompactJob, ExpireJob, expired_with_digests, plan_compact
+from tidemill.pipeline.digest_compact import DigestCompactJob, plan_digest_compact
 from tidemill.pipeline.digesting import ReferenceFile, export_references
 from tidemill.pipeline.jobs import Job, JobHandle, Outcome, Pipeline
 from tidemill.pipeline.move import MoveJob
@@ -38,6 +39,7 @@ from tidemill.publishing import Publishing
 LOOK_EVERY_S = 1.0
 FORGET_EVERY_S = 60.0
 COMPACT_PRIORITY, MOVE_PRIORITY = 10, 0
+CONFLICTS_MAX = 5
 MAX_US = 2**63 - 1
 _log = logging.getLogger("tidemill.keeping")
 
@@ -100,14 +102,21 @@ class Keeping:
 
     def flush(self, tables: list[Table]) -> int:
         """Move all that is published in some tables; answers the rows moved."""
-        handles = []
-        for table in tables:
-            hot = self._tier.tables.get(table.table_id)
-            if hot is not None:
-                handles.append(self._submit_move(hot, None, "asked for by FLUSH"))
-        rows = sum(self.wait(handle).rows for handle in handles)
+        found = [self._tier.tables.get(table.table_id) for table in tables]
+        hot = [each for each in found if each is not None]
+        handles = [(each, self._submit_move(each, None, "asked for by FLUSH")) for each in hot]
+        rows = sum(self._flushed(each, handle) for each, handle in handles)
         self.publishing.follow()
         return rows
+
+    def _flushed(self, hot: HotTable, handle: JobHandle) -> int:
+        """The rows of a move; one that met a change of its digests is made again."""
+        for _ in range(CONFLICTS_MAX):
+            try:
+                return self.wait(handle).rows
+            except ConflictError:
+                handle = self._submit_move(hot, None, "asked for by FLUSH")
+        return self.wait(handle).rows
 
     def wait(self, handle: JobHandle) -> Outcome:
         """The job's outcome; ``cancel`` of the waiting thread breaks it off."""
@@ -199,9 +208,10 @@ class Keeping:
             if retention is not None and now_us is not None:
                 bounds = now_us - retention, self._clock.now_us() - retention
                 is_new = not self.pipeline.pending(table_id, "expire")
-                if is_new and expired_files(history, *bounds):
+                if is_new and expired_with_digests(snapshot, table_id, *bounds):
                     self.submit(ExpireJob(table, self._catalog, *bounds), MOVE_PRIORITY)
             self.compact(table, hot)
+            self._compact_digests(snapshot, table)
         if self.on_look is not None:
             self.on_look()
         self.publishing.follow()
@@ -211,6 +221,16 @@ class Keeping:
         now_us = hot.progress.now_us()
         cold = None if now_us is None else now_us - table.settings["hot"]
         return self._submit_compact(table, cold)
+
+    def _compact_digests(self, snapshot: Snapshot, table: Table) -> None:
+        """Merge the partials of partitions that have many files of them."""
+        for digest in snapshot.digests_of(table.table_id):
+            history = snapshot.history(digest.table_id)
+            if self.pipeline.pending(table.table_id, "compact"):
+                return
+            if plan_digest_compact("", digest, history, self.storage):
+                job = DigestCompactJob(digest, table, self._catalog, self.storage)
+                self.submit(job, COMPACT_PRIORITY)
 
     def _compact_deleted(self, table: Table) -> None:
         """Write files without their deleted rows, however young their partition is."""

@@ -57,7 +57,7 @@ def test_a_condition_on_now_fixes_its_hidden_key() -> None:
         "GROUP BY k"
     ).digests
     assert (digest.keys, digest.visible, digest.is_single) == (("k0", "h0"), ("k0",), True)
-    assert digest.condition is not None and "$tidemill_now" in digest.condition
+    assert "$tidemill_now" in str(digest.condition)
     assert "WHERE" in read_sql(digest, "x")
     assert "tm_partials" not in read_sql(digest, "x")
 
@@ -230,8 +230,8 @@ VIEWS = {
         "SELECT s.c, per_key.total FROM s JOIN per_key USING (k)",
         'SELECT "a b", m FROM "Odd name" ORDER BY 1',
         'SELECT "Odd name"."a b" FROM "Odd name" WHERE m > 10',
-        "SELECT per_key.k, total, u.c FROM per_key JOIN (SELECT k, count(*) AS c FROM u GROUP BY k) u "
-        "USING (k)",
+        "SELECT per_key.k, total, u.c FROM per_key "
+        "JOIN (SELECT k, count(*) AS c FROM u GROUP BY k) u USING (k)",
         "SELECT t.x, t.y FROM per_key AS t(x, y) WHERE y > 2",
         "SELECT * FROM recent",
         "SELECT k FROM per_key WHERE c > (SELECT avg(c) FROM per_key)",

@@ -6,6 +6,7 @@ docs/design/20261116-continuous-views.md.
 
 - ``expand``: views over views, as one query;
 - ``checks``, ``refusals``: what cannot be maintained, and what to write instead;
+- ``naming``: tables by other names;
 - ``split``: stream by stream, with ``lifting`` and ``panes`` for now() and ``sessions``;
 - ``binding``: DuckDB says whether the parts are queries, and which types they give.
 """

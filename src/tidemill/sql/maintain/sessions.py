@@ -71,7 +71,9 @@ def take_conditions(block: Block, call: Call, spelling: Mapping[str, str]) -> li
             )
     select.set("where", None)
     if of_rows:
-        _filter_aggregates(select, exp.condition(exp.and_(*of_rows)), spelling)
+        condition = exp.and_(*of_rows)
+        assert isinstance(condition, exp.Expression)
+        _filter_aggregates(select, condition, spelling)
     return [conjunct for conjunct in found if conjunct not in of_rows]
 
 

@@ -20,8 +20,8 @@ from dataclasses import dataclass, replace
 import duckdb
 from sqlglot import exp
 
-from tidemill.errors import DefinitionError, QueryError
-from tidemill.sql.calls import SEQ, Call, read_call
+from tidemill.errors import DefinitionError
+from tidemill.sql.calls import SEQ, Call
 from tidemill.sql.decompose import (
     MERGE_SOURCE,
     Decomposition,
@@ -37,6 +37,14 @@ from tidemill.sql.hidden import hide_seq
 from tidemill.sql.maintain.binding import Binder, Columns, columns_of
 from tidemill.sql.maintain.checks import ViewTables, check_query, unbound
 from tidemill.sql.maintain.lifting import Lifted, has_now, lift
+from tidemill.sql.maintain.naming import (
+    SEQ_COLUMN,
+    SESSIONS,
+    bind_whole,
+    rename,
+    take_sessions,
+    unqualify,
+)
 from tidemill.sql.maintain.panes import bucket, end_sql, pane_of
 from tidemill.sql.maintain.plan import (
     DIGEST,
@@ -51,11 +59,10 @@ from tidemill.sql.maintain.refusals import EVERY_ROW, refusal
 from tidemill.sql.maintain.sessions import split_sessions, take_conditions
 from tidemill.sql.now import bind_now
 from tidemill.sql.scopes import Scope
-from tidemill.sql.windows import rewrite_deferred, window_call
+from tidemill.sql.windows import rewrite_deferred
 from tidemill.types import SqlType
 
 _MARK = "tidemill_digest"
-_SESSIONS = "tm_sessions_"
 _REFERENCES = re.compile(rf'"?{REFERENCE}(\d+)"?')
 _TWO = "two streams meet without being grouped"
 _TWO_HINT = "group each stream first, then join the groups"
@@ -77,12 +84,12 @@ def split_view(query: exp.Expression, tables: ViewTables) -> ViewParts:
     """Split a view's query; ``UnsupportedError`` says why that cannot be, and what to write."""
     check_query(query, tables)
     tree = query.copy()
-    sessions = _take_sessions(tree, tables)
+    sessions = take_sessions(tree, tables)
     rewritten = rewrite_deferred(tree, tables, copy=False)
     tree = rewritten.query
     uses_now = bind_now(tree)
     with Binder(rewritten.bounds) as binder:
-        columns = _bind_whole(query, tables, binder)
+        columns = bind_whole(query, tables, binder)
         splitter = _Splitter(tree, tables, sessions, binder)
         splitter.split()
         digests, final = tuple(splitter.digests), sql_of(splitter.tree)
@@ -109,66 +116,6 @@ def _texts_of(digest: DigestParts) -> str:
 
 def _references_in(text: str) -> tuple[int, ...]:
     return tuple(sorted({int(found) for found in _REFERENCES.findall(text)}))
-
-
-# The query as a whole.
-
-
-def _take_sessions(tree: exp.Expression, tables: ViewTables) -> dict[int, Call]:
-    """Put a table in the place of each SESSION call, in place; its number is in the mark."""
-    calls: dict[int, Call] = {}
-    for node in list(tree.find_all(exp.Table)):
-        function = window_call(node)
-        if function is None or function.name.upper() != "SESSION":
-            continue
-        call = read_call(function, node, tables)
-        number = len(calls)
-        calls[number] = call
-        _rename(node, f"{_SESSIONS}{number}", exp.to_identifier(call.table.name, quoted=True))
-    return calls
-
-
-def _rename(node: exp.Table, name: str, alias: exp.Expression) -> None:
-    """Give a table another name; the query goes on to call it as before."""
-    if not node.alias:
-        given = node.args.get("alias") or exp.TableAlias()
-        given.set("this", alias.copy())
-        node.set("alias", given)
-    node.set("this", exp.to_identifier(name))
-    node.set("db", None)
-    node.set("catalog", None)
-
-
-def _bind_whole(query: exp.Expression, tables: ViewTables, binder: Binder) -> Columns:
-    """The columns of the query as it is, or the error that DuckDB has with it."""
-    tree = rewrite_deferred(query.copy(), tables, copy=False).query
-    bind_now(tree)
-    _unqualify(tree)
-    with_seq = any(column.name.lower() == SEQ for column in tree.find_all(exp.Column))
-    for node, name in list(unbound(tree)):
-        table = tables(name)
-        assert table is not None
-        physical = f"tm_table_{table.table_id}"
-        shown = with_seq and table.is_streaming
-        if shown:
-            hide_seq(node)
-        _rename(node, physical, node.this)
-        binder.create(physical, (*columns_of(table.columns), *([_SEQ_COLUMN] if shown else [])))
-    try:
-        return binder.columns(sql_of(tree))
-    except duckdb.Error as error:
-        raise QueryError("the view's query does not bind", detail=str(error)) from error
-
-
-_SEQ_COLUMN = (SEQ, "BIGINT")
-
-
-def _unqualify(tree: exp.Expression) -> None:
-    """``main.t.c`` as ``t.c``: tables get other names, not other aliases."""
-    for column in tree.find_all(exp.Column):
-        if column.args.get("db") is not None:
-            column.set("db", None)
-            column.set("catalog", None)
 
 
 # Stream by stream.
@@ -202,10 +149,10 @@ class _Splitter:
             )
 
     def _name_tables(self, tables: ViewTables, sessions: Mapping[int, Call]) -> list[_Place]:
-        _unqualify(self.tree)
+        unqualify(self.tree)
         places: list[_Place] = []
         for node, name in list(unbound(self.tree)):
-            call = sessions[int(name[len(_SESSIONS) :])] if name.startswith(_SESSIONS) else None
+            call = sessions[int(name[len(SESSIONS) :])] if name.startswith(SESSIONS) else None
             table = tables(call.table.name if call is not None else name)
             assert table is not None
             self._spelling |= {column.name.lower(): column.name for column in table.columns}
@@ -213,9 +160,9 @@ class _Splitter:
                 node.meta[_MARK] = len(places)
                 places.append(_Place(len(places), table, call))
                 if call is None:
-                    _rename(node, ROWS_SOURCE, node.this)
+                    rename(node, ROWS_SOURCE, node.this)
             else:
-                _rename(node, f"{REFERENCE}{table.table_id}", node.this)
+                rename(node, f"{REFERENCE}{table.table_id}", node.this)
                 self._named[f"{REFERENCE}{table.table_id}"] = table
                 self._binder.create(f"{REFERENCE}{table.table_id}", columns_of(table.columns))
         return places
@@ -271,6 +218,9 @@ class _Splitter:
         block = self._block(place, self.tree)
         self._check_alone(place, block)
         select = block.select
+        if place.call is not None:
+            self._binder.create(ROWS_SOURCE, columns_of(place.table.columns))
+            return False  # the rows of a SESSION have no _seq, and are grouped at once
         if block.kind == ROWS:
             raise refusal(
                 "the query groups nothing: its answer is as large as the stream", EVERY_ROW
@@ -286,7 +236,7 @@ class _Splitter:
             for level in block.levels
             for column in level.select.find_all(exp.Column)
         )
-        seq = [_SEQ_COLUMN] if with_seq else []
+        seq = [SEQ_COLUMN] if with_seq else []
         self._binder.create(ROWS_SOURCE, (*columns_of(place.table.columns), *seq))
         if with_seq:
             hide_seq(self._node(place, self.tree))

@@ -9,6 +9,8 @@ is noted only now and then.
 from __future__ import annotations
 
 import time
+from bisect import bisect_right
+from typing import cast
 
 import pyarrow as pa
 
@@ -43,9 +45,16 @@ class Ledger:
         if time.monotonic() - self._noted_at_s >= NOTE_EVERY_S:
             self.close()
 
-    def holds(self, offset: int) -> bool:
-        """Whether an evaluation with this offset was stored."""
-        return self._desk.hot(self.table).offsets.holds(self.source, offset)
+    def newest_in(self, first: int, last: int) -> int:
+        """The newest offset of a range that was stored; ``first - 1`` if there is none."""
+        state = self._desk.hot(self.table).offsets.dump().get(self.source)
+        if state is None:
+            return first - 1
+        floor, highs = cast("int | None", state[0]), cast("list[int]", state[2])
+        if floor is not None and last < floor:
+            return last  # so long ago that it is not remembered singly
+        at = bisect_right(highs, last) - 1
+        return max(highs[at], first - 1) if at >= 0 else first - 1
 
     def close(self) -> None:
         """Note how far the query came without answers since."""

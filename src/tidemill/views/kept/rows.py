@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
-from tidemill.catalog.model import Reservation, Table
+from tidemill.catalog.model import Table
 from tidemill.clock import from_us
 from tidemill.hot import keys
 from tidemill.hot.gather import SEQ_FIELD
@@ -41,7 +41,7 @@ from tidemill.views.kept.tagging import ROW, TIME
 BATCH_ROWS = 65_536
 WINDOW_ROWS_MAX = 1_000_000
 TIMES_AT_ONCE = 256
-LOAD_ROWS = 100_000
+LOAD_ROWS = 500_000
 
 
 class Rows:
@@ -68,6 +68,7 @@ class Rows:
         self._newest: NewestRows | None = None
         self._trees: dict[str, exp.Expression] = {}
         self._at_us: int | None = None
+        self._loads_at = -1  # the snapshot in which no load was left
         self.last_us: int | None = None
         self.notice: str | None = None
 
@@ -97,8 +98,8 @@ class Rows:
             self._at_us = clock_us
             return False
         if view.moved_seq > low:
-            high = min(low + BATCH_ROWS, view.moved_seq)
-            rows = self._without_loaded(self._rows_between(table, low, high), table)
+            low, high = self._between_loads(table, low, view.moved_seq)
+            rows, high = self._rows_between(table, low, high, BATCH_ROWS)
         else:
             rows, high = view.since(low, with_seq=True, rows_max=BATCH_ROWS)
             if rows.num_rows > BATCH_ROWS:
@@ -110,35 +111,52 @@ class Rows:
     # -- rows
 
     def _step_load(self, table: Table) -> bool:
-        for span in self._desk.snapshot().history(table.table_id).reservations:
+        """Answer the next rows of a load that was committed since the query was made."""
+        snapshot = self._desk.snapshot()
+        if snapshot.snapshot_id == self._loads_at:
+            return False
+        for span in snapshot.history(table.table_id).reservations:
             if span.created_snapshot <= self._definition.snapshot_id:
                 continue
-            for low in range(span.first_seq - 1, span.last_seq, LOAD_ROWS):
-                high = min(low + LOAD_ROWS, span.last_seq)
-                if not self._loads.holds(high):
-                    self._answer_load(table, low, high)
-                    return True
+            low = self._loads.newest_in(span.first_seq, span.last_seq)
+            if low < span.last_seq:
+                self._answer_load(table, low, span.last_seq)
+                return True
+        self._loads_at = snapshot.snapshot_id
         return False
 
     def _answer_load(self, table: Table, low: int, high: int) -> None:
-        """Answer a part of a load; its rows may be the newest of their keys from then on."""
+        """Its rows may be the newest of their keys from then on."""
         self._newest = None
-        parts = self._parts(self._rows_between(table, low, high))
-        answers = [self._answers(table, part, is_loaded=True) for part in parts]
+        rows, high = self._rows_between(table, low, high, LOAD_ROWS)
+        answers = [self._answers(table, part, is_loaded=True) for part in self._parts(rows)]
         self._loads.store(pa.concat_tables(answers) if answers else pa.table({}), high)
         self._loads.close()
         self._newest = None
 
-    def _rows_between(self, table: Table, low: int, high: int) -> pa.Table:
-        """Rows by their numbers, wherever they are."""
+    def _between_loads(self, table: Table, low: int, high: int) -> tuple[int, int]:
+        """The first stretch of numbers behind ``low`` that no load was given; those have a way of
+        their own."""
+        for span in self._desk.snapshot().history(table.table_id).reservations:
+            if span.first_seq <= low + 1 <= span.last_seq:
+                low = min(span.last_seq, high)
+            elif low < span.first_seq <= high:
+                high = span.first_seq - 1
+        return low, high
+
+    def _rows_between(self, table: Table, low: int, high: int, count: int) -> tuple[pa.Table, int]:
+        """The first rows behind a number, wherever they are, and up to which number they go."""
         seq = exp.column(SEQ)
         after = exp.GT(this=seq, expression=exp.Placeholder(this="tm_lo"))
         upto = exp.LTE(this=seq.copy(), expression=exp.Placeholder(this="tm_hi"))
         select = self._tree("between", table, exp.and_(after, upto))
-        if select.args.get("order") is None:
+        if select.args.get("limit") is None:
             select.set("order", exp.Order(expressions=[exp.Ordered(this=seq.copy())]))
-        answer, _ = self._desk.evaluate(select, None, {"tm_lo": low, "tm_hi": high}, exact=True)
-        return like(answer, table.schema.append(SEQ_FIELD))
+            select.set("limit", exp.Limit(expression=exp.Placeholder(this="tm_count")))
+        values = {"tm_lo": low, "tm_hi": high, "tm_count": count}
+        answer, _ = self._desk.evaluate(select, None, values, exact=True)
+        rows = like(answer, table.schema.append(SEQ_FIELD))
+        return rows, high if rows.num_rows < count else int(rows.column(SEQ)[-1].as_py())
 
     def _tree(self, name: str, table: Table, where: exp.Expr) -> exp.Select:
         """``SELECT *, _seq FROM stream WHERE …``, the same tree with every call."""
@@ -146,11 +164,6 @@ class Rows:
         kept = self._trees.setdefault(name, made)
         assert isinstance(kept, exp.Select)
         return kept
-
-    def _without_loaded(self, rows: pa.Table, table: Table) -> pa.Table:
-        """Loaded rows have a way of their own."""
-        spans = self._desk.snapshot().history(table.table_id).reservations
-        return rows.filter(_outside(rows.column(SEQ), spans)) if spans else rows
 
     # -- answers
 
@@ -261,11 +274,3 @@ class Rows:
 
 def _times(rows: pa.Table, query: RowQuery) -> npt.NDArray[np.int64]:
     return np.asarray(keys.words(rows.column(query.time.name).combine_chunks()), dtype=np.int64)
-
-
-def _outside(seqs: pa.ChunkedArray, spans: tuple[Reservation, ...]) -> pa.Array:
-    numbers = np.asarray(seqs.to_numpy(), dtype=np.int64)
-    inside = np.zeros(len(numbers), dtype=bool)
-    for span in spans:
-        inside |= (numbers >= span.first_seq) & (numbers <= span.last_seq)
-    return pa.array(~inside)
