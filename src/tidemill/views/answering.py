@@ -13,6 +13,7 @@ have), the view's query is run as it stands: slower, and the same answer.
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -35,6 +36,11 @@ from tidemill.sql.windows import NowBounds
 from tidemill.views.edges import Edges
 from tidemill.views.follower import Follower
 from tidemill.views.moments import Moments
+
+# Types that are the same Arrow, exact or not.
+_PLAIN = re.compile(
+    r"(U?(TINY|SMALL|BIG)INT|U?INTEGER|FLOAT|DOUBLE|VARCHAR|DATE|TIMESTAMP|DECIMAL\(\d+,\d+\))$"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,6 +92,7 @@ class LiveView:
     answer: Answer | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _shown: tuple[Answer, pa.Table, list[str]] | None = None
+    _last_until: tuple[int, int] | None = None
     is_too_large: bool = False
 
     def read(self, at_us: int | None = None) -> Answer:
@@ -112,6 +119,8 @@ class LiveView:
     def shown(self) -> tuple[pa.Table, list[str]]:
         """The answer as users see it: with types that every library knows."""
         answer = self.read()
+        if all(_PLAIN.match(kind) for kind in answer.types):
+            return answer.table, answer.types
         shown = self._shown
         if shown is None or shown[0] is not answer:
             sources = {"tm_answer": answer.table}
@@ -147,8 +156,18 @@ class LiveView:
         found = None if self.is_too_large else self._from_states(now_us)
         if found is None:
             return self._by_query(began_s, None)
-        until_us = self.moments.until(self.rooms.duck, now_us, self._has_wall_clock())
+        until_us = self._until(now_us)
         return Answer(self._named(found[0]), found[1], stamp, began_s, until_us)
+
+    def _until(self, now_us: int) -> int | None:
+        """Until when the answer holds by itself. That is a matter of now alone, so what was found
+        for an earlier answer still holds."""
+        before = self._last_until
+        if before is not None and before[0] <= now_us <= before[1]:
+            return before[1]
+        until_us = self.moments.until(self.rooms.duck, now_us, self._has_wall_clock())
+        self._last_until = None if until_us is None else (now_us, until_us)
+        return until_us
 
     def _named(self, rows: pa.Table) -> pa.Table:
         """The answer under the names that the view gives its columns."""

@@ -38,7 +38,8 @@ from tidemill.views.kept.ticks import Ticks
 
 # How often streams with the machine's clock are looked at.
 LOOK_EVERY_S = 0.2
-IDLE_S = 60.0
+# How often all are: a load's rows come without a poke.
+IDLE_S = 5.0
 RETRY_S_MIN, RETRY_S_MAX = 0.1, 30.0
 _log = logging.getLogger("tidemill.views")
 

@@ -65,8 +65,8 @@ class Moments:
             f"SELECT {', '.join(step.replace(f'${NOW}', f'${NOW}_{at}') for step in self.steps)}"
             for at in range(len(moments))
         ]
-        texts = [f"SELECT {at} AS at, * FROM ({row})" for at, row in enumerate(rows)]
-        found, _ = duck.query(" UNION ALL ".join(texts) + " ORDER BY at", values, {})
+        texts = [f"SELECT {at} AS tm_at, * FROM ({row})" for at, row in enumerate(rows)]
+        found, _ = duck.query(" UNION ALL ".join(texts) + " ORDER BY tm_at", values, {})
         same = [tuple(row.values())[1:] for row in found.to_pylist()]
         held = now_us - 1
         for moment, value in zip(moments, same, strict=True):

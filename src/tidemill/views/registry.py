@@ -260,8 +260,12 @@ class Views:
             self.check_unused(replaces, "replaced")
             self._drop_next(replaces)
         view = make_view(new, replaces, self.house.catalog, self.house.pipeline)
-        self.follow_catalog()
-        self._live_view(view).read()
+        try:
+            self.follow_catalog()
+            self._live_view(view).read()
+        except BaseException:  # what cannot be read is not made
+            self.drop(view)
+            raise
         self.look()
         return view
 

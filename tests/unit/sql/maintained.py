@@ -100,7 +100,11 @@ TABLES = {
 
 def split(query: str, views: Mapping[str, str] | None = None) -> ViewParts:
     tree = expand_views(body(query), _definitions(views))
-    return split_view(tree, TABLES.get)
+    return split_view(tree, _find)
+
+
+def _find(name: str) -> ViewTable | None:
+    return TABLES.get(name.lower())
 
 
 def _definitions(views: Mapping[str, str] | None) -> Any:
@@ -169,7 +173,7 @@ class Streams:
     # The query itself.
 
     def whole(self, query: str, now_us: int, views: Mapping[str, str] | None) -> Any:
-        tree = rewrite_deferred(expand_views(body(query), _definitions(views)), TABLES.get)
+        tree = rewrite_deferred(expand_views(body(query), _definitions(views)), _find)
         bind_now(tree.query)
         _hide_seq(tree.query)
         values = _values(tree.bounds, now_us)
@@ -266,7 +270,7 @@ def _values(bounds: Sequence[Bound], now_us: int) -> dict[str, object]:
 def _hide_seq(tree: exp.Expression) -> None:
     """``_seq`` in no star, as the engine gives it."""
     for node in tree.find_all(exp.Table):
-        made = TABLES.get(node.name)
+        made = _find(node.name)
         if made is not None and made.is_streaming and find_cte(node, node.name) is None:
             hide_seq(node)
 

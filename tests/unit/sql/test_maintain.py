@@ -32,6 +32,11 @@ AGGREGATES = [
     "SELECT max(c) FROM (SELECT k, count(*) AS c FROM s GROUP BY k)",
     "SELECT k0, s0 FROM (SELECT k AS k0, sum(n) AS s0 FROM s GROUP BY k)",
     "SELECT k, count(*) FROM s GROUP BY k ORDER BY k NULLS LAST",
+    "SELECT date_trunc('minute', ts) AS minute, count(*) FROM s "
+    "WHERE minute > TIMESTAMP '2024-03-11' AND minute::DATE = ts::DATE GROUP BY minute",
+    "SELECT * FROM (SELECT count(*) FROM s) WHERE 1 = 1",
+    "SELECT main.s.k, count(*) FROM s GROUP BY main.s.k",
+    'SELECT "K" AS "Key", max("n") AS "m n" FROM "S" AS "T" GROUP BY "T"."k"',
 ]
 ROWS = [
     "SELECT DISTINCT k, name FROM s",
@@ -54,12 +59,16 @@ REFERENCES = [
     "SELECT k, count(*) AS c FROM s GROUP BY k HAVING count(*) > (SELECT min(weight) FROM dim)",
     "SELECT label, c FROM dim LEFT JOIN (SELECT k, count(*) AS c FROM s GROUP BY k) g USING (k)",
     "SELECT count(*) FROM s SEMI JOIN dim USING (k)",
+    "SELECT label FROM dim WHERE k IN (SELECT k FROM s GROUP BY k HAVING count(*) > 9)",
+    "SELECT label, (SELECT max(n) FROM s) AS m FROM dim",
+    "SELECT label, i, count(*) FROM s JOIN dim USING (k), range(2) r(i) GROUP BY ALL",
 ]
 SEVERAL = [
     "SELECT a.k, c, m FROM (SELECT k, count(*) c FROM s GROUP BY k) a "
     "FULL JOIN (SELECT k, max(n) m FROM u GROUP BY k) b USING (k)",
     "SELECT k, count(*) AS c FROM s GROUP BY k UNION ALL SELECT k, count(*) FROM u GROUP BY k",
     "SELECT k FROM s GROUP BY k EXCEPT SELECT DISTINCT k FROM u",
+    "SELECT (SELECT count(*) FROM s) AS a, (SELECT max(n) FROM u) AS b",
     "WITH a AS (SELECT k, sum(n) AS x FROM s GROUP BY k), b AS (SELECT k, avg(n) AS y FROM u "
     "GROUP BY k), c AS (SELECT name, count(*) AS z FROM s GROUP BY name) "
     "SELECT a.k, x, y, (SELECT max(z) FROM c) AS z FROM a JOIN b USING (k)",
@@ -140,6 +149,9 @@ NOW = [
     "QUALIFY row_number() OVER (PARTITION BY k ORDER BY n DESC NULLS LAST, _seq) <= 2",
     "SELECT k, n FROM s WHERE minute(ts) = minute(now()) ORDER BY n DESC NULLS LAST, _seq LIMIT 2",
     "SELECT count(*) FROM s WHERE now() > TIMESTAMP '2024-03-11 00:00:00'",
+    "SELECT date_trunc('minute', ts) AS m, count(*) FROM s WHERE m >= now() - INTERVAL '9' MINUTE "
+    "GROUP BY m",
+    "SELECT label, (SELECT count(*) FROM s WHERE ts > now() - INTERVAL '4' MINUTE) AS c FROM dim",
     "SELECT h0, count(*) FROM (SELECT k AS h0, ts FROM s) WHERE ts > now() - INTERVAL '5' MINUTE "
     "GROUP BY h0",
     "SELECT name, count(*) FROM s WHERE ts > now() - INTERVAL '1' MONTH AND ts > now() - INTERVAL "

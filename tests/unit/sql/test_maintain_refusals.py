@@ -46,6 +46,7 @@ REFUSED = [
     ('SELECT count(*) FROM "s$late"', "set aside", "directly"),
     ("SELECT k, count(*) FROM dim GROUP BY k", "no stream", "reference"),
     ("SELECT k, count(*) FROM keyed GROUP BY k", "leave their groups", "'ignore'"),
+    ("SELECT count(*) FROM RECENT(keyed, INTERVAL '1' DAY)", "leave their groups", "'ignore'"),
     (
         "SELECT count(*) FROM s FOR SYSTEM_TIME AS OF TIMESTAMP '2024-01-01'",
         "the past",

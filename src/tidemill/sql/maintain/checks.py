@@ -95,7 +95,7 @@ def _check_table(node: exp.Table, tables: ViewTables) -> None:
         return None
     table = tables(name) if name is not None else None
     if table is not None:
-        return _check_kind(node, table)
+        return check_kind(node, table)
     written = ".".join(part.name for part in node.parts)
     if written.lower().startswith(f"{SYSTEM_SCHEMA}."):
         raise refusal(f"system table {written} is no stream", "query it directly", node)
@@ -127,7 +127,8 @@ def _check_table_function(node: exp.Table) -> None:
         )
 
 
-def _check_kind(node: exp.Table, table: ViewTable) -> None:
+def check_kind(node: exp.Expression, table: ViewTable) -> None:
+    """Raise if the rows of a table do not stay as they are."""
     if table.is_streaming and table.settings["on_conflict"] == "replace":
         raise refusal(
             f"\"{table.name}\" has on_conflict = 'replace': its rows may leave their groups again",

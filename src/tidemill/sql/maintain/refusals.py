@@ -25,7 +25,7 @@ _HINTS = (
     ("is used", "group inside the WITH query; what is grouped may be used many times"),
     ("order of its own", "write ORDER BY beside the LIMIT"),
     ("a star", "write the columns out"),
-    ("column or an alias", "give the alias a name that no column has"),
+    ("column or an alias", "write the expression out, or give the alias another name"),
     ("may belong to the query around it", "write the table's name before the column"),
 )
 

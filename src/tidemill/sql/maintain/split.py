@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 import duckdb
 from sqlglot import exp
 
-from tidemill.errors import DefinitionError
+from tidemill.errors import DefinitionError, UnsupportedError
 from tidemill.sql.calls import SEQ, Call
 from tidemill.sql.decompose import (
     MERGE_SOURCE,
@@ -35,7 +35,7 @@ from tidemill.sql.decompose.names import is_star
 from tidemill.sql.decompose.plan import Refused, sql_of
 from tidemill.sql.hidden import hide_seq
 from tidemill.sql.maintain.binding import Binder, Columns, columns_of
-from tidemill.sql.maintain.checks import ViewTables, check_query, unbound
+from tidemill.sql.maintain.checks import ViewTables, check_kind, check_query, unbound
 from tidemill.sql.maintain.lifting import Lifted, has_now, lift
 from tidemill.sql.maintain.naming import (
     SEQ_COLUMN,
@@ -155,6 +155,7 @@ class _Splitter:
             call = sessions[int(name[len(SESSIONS) :])] if name.startswith(SESSIONS) else None
             table = tables(call.table.name if call is not None else name)
             assert table is not None
+            check_kind(node, table)
             self._spelling |= {column.name.lower(): column.name for column in table.columns}
             if table.is_streaming:
                 node.meta[_MARK] = len(places)
@@ -242,6 +243,8 @@ class _Splitter:
             hide_seq(self._node(place, self.tree))
         if block.kind != AGGREGATE:
             self._write_stars_out(select)
+        for level in block.levels:
+            self._write_aliases_out(level.select, place)
         return with_seq
 
     def _check_alone(self, place: _Place, block: Block) -> None:
@@ -274,31 +277,45 @@ class _Splitter:
             items += [exp.column(name, table=table or None, quoted=True) for name in names]
         select.set("expressions", items)
 
+    def _write_aliases_out(self, select: exp.Select, place: _Place) -> None:
+        """What an alias stands for, where WHERE uses one that can be no column."""
+        known = _names_of(select, {ROWS_SOURCE: place.table, **self._named})
+        where = select.args.get("where")
+        if where is None or known is None:
+            return
+        items = {i.alias.lower(): i.this for i in select.expressions if isinstance(i, exp.Alias)}
+        for column in list(where.find_all(exp.Column)):
+            name = column.name.lower()
+            is_own = column.find_ancestor(exp.Select) is select
+            if is_own and not column.table and name in items and name not in known:
+                column.replace(exp.paren(items[name]))
+
+    def _split(self, place: _Place) -> Decomposition:
+        """The tree split at a place; columns of subqueries are written with their tables if that
+        is what it takes."""
+        try:
+            return self._decompose(place, self.tree)
+        except UnsupportedError as error:
+            if "query around it" not in str(error.detail):
+                raise
+        self.tree = self._qualified(place)
+        return self._decompose(place, self.tree)
+
     def _decompose(
         self,
         place: _Place,
         tree: exp.Expression,
         hidden: Mapping[str, exp.Expression] | None = None,
     ) -> Decomposition:
-        again = self._decomposed(place, tree, hidden)
-        if isinstance(again, NotDecomposable) and "query around it" in again.reason:
-            again = self._decomposed(place, self._qualified(place, tree), hidden)
-        if isinstance(again, NotDecomposable):
-            raise refusal(again.reason)
-        _check_free_of_streams(again.partial, place)
-        return again
+        parts = decompose(tree, place.is_at, self._spelling, prefixes=self._prefixes, hidden=hidden)
+        if isinstance(parts, NotDecomposable):
+            raise refusal(parts.reason)
+        _check_free_of_streams(parts.partial, place)
+        return parts
 
-    def _decomposed(
-        self,
-        place: _Place,
-        tree: exp.Expression,
-        hidden: Mapping[str, exp.Expression] | None,
-    ) -> Decomposition | NotDecomposable:
-        return decompose(tree, place.is_at, self._spelling, prefixes=self._prefixes, hidden=hidden)
-
-    def _qualified(self, place: _Place, tree: exp.Expression) -> exp.Expression:
+    def _qualified(self, place: _Place) -> exp.Expression:
         """The tree with the names of tables before columns whose table is sure."""
-        again = tree.copy()
+        again = self.tree.copy()
         named = {ROWS_SOURCE: place.table, **self._named}
         for level in self._block(place, again).levels:
             scope = Scope(level.select, named.get)
@@ -316,7 +333,7 @@ class _Splitter:
     def _split_sessions(self, place: _Place, call: Call, digest: str) -> DigestParts:
         block = self._block(place, self.tree)
         conditions = take_conditions(block, call, self._spelling)
-        parts = self._decompose(place, self.tree)
+        parts = self._split(place)
         alias = self._node(place, self.tree).alias_or_name
         made = split_sessions(parts, call, conditions, alias, digest)
         self.tree = parts.final
@@ -346,7 +363,7 @@ class _Splitter:
     # Everything else.
 
     def _split_place(self, place: _Place, with_seq: bool) -> DigestParts:
-        plain = self._decompose(place, self.tree)
+        plain = self._split(place)
         edge, collapse = sql_of(plain.partial), sql_of(plain.merge)
         is_keyless = plain.kind == AGGREGATE and not plain.keys
         keys, states = _columns(plain)
@@ -454,6 +471,25 @@ class _Splitter:
         if (found := self._bind(made.collapse)) != shown:
             raise refusal(f"a merge gives {found} in place of {shown}")
         return replace(made, types=tuple(kind for _, kind in given))
+
+
+def _names_of(select: exp.Select, tables: Mapping[str, ViewTable]) -> set[str] | None:
+    """The columns of a SELECT's FROM items; None if not all of them are known."""
+    names = {SEQ}
+    from_ = select.args.get("from_")
+    for item in [*([from_] if from_ is not None else []), *(select.args.get("joins") or [])]:
+        source, alias = item.this, item.this.args.get("alias")
+        if alias is not None and alias.args.get("columns"):
+            return None
+        if isinstance(source, exp.Table) and source.name in tables:
+            names |= {column.name.lower() for column in tables[source.name].columns}
+        elif isinstance(source, exp.Subquery) and isinstance(source.this, exp.Select):
+            if any(map(is_star, source.this.expressions)):
+                return None
+            names |= {part.alias_or_name.lower() for part in source.this.expressions}
+        else:
+            return None
+    return names
 
 
 def _free_prefixes(tree: exp.Expression) -> tuple[str, str]:

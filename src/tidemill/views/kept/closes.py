@@ -149,7 +149,12 @@ class Closes:
         if done >= last:
             return False
         self._streams.settle()
-        upto = min(done + (1 if self._many is None else WINDOWS_AT_ONCE), last)
+        if self._many is None:
+            empty = self._before_rows(done, last)
+            answers = _NOTHING if empty > done else self._answers(done + 1, done + 1)
+            self._ledger.store(answers, OFFSET_ZERO + max(empty, done + 1))
+            return True
+        upto = min(done + WINDOWS_AT_ONCE, last)
         answers = self._answers(done + 1, upto)
         if not answers.num_rows and upto < last:
             upto = self._before_rows(upto, last)

@@ -26,6 +26,8 @@ def design(statement: st.CreateKeptQuery, desk: Desk, clock_of: ClockOf) -> NewT
     """The table to be made; raises if the query cannot be kept with its slide."""
     snapshot = desk.snapshot()
     reads = reads_of(statement.query, snapshot)
+    if not reads:  # perhaps a name is wrong, which is better to know
+        desk.evaluate(exp.select("*").from_(exp.Subquery(this=statement.query.copy())).limit(0), 0)
     check_reads(reads)
     names = tuple(dict.fromkeys(read.table.name for read in reads))
     if statement.name.lower() in {name.lower() for name in names}:

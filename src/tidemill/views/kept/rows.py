@@ -83,8 +83,9 @@ class Rows:
         return self._begin_seq if reached is None else reached
 
     def lag_rows(self) -> int:
+        """Rows in memory that are not answered yet."""
         (table,) = self._streams.tables()
-        return max(self._desk.hot(table).published.last_seq - self.reached_seq, 0)
+        return int(self._desk.hot(table).view().since(self.reached_seq)[0].num_rows)
 
     def step(self) -> bool:
         """Answer the next batch of rows, or the next part of a load."""
