@@ -31,17 +31,19 @@ _SCHEMA = (
     "local_calls INT, local_cost DOUBLE, long_distance_cost DOUBLE"
 )
 _WEEK = "ts >= date_trunc('week', current_timestamp())"
+# state: how it is aggregated, and its type in the store, where all sums are just called "sum"
 _STATES = {
-    "n_local": "count(local_calls)",
-    "t_duration": "sum(duration)",
-    "max_cost": "max(cost)",
-    "num_calls": "count(*)",
-    "t_cost": "sum(cost)",
-    "near_calls": "count_if(NOT long_distance)",
-    "near_duration": "sum(CASE WHEN NOT long_distance THEN duration END)",
-    "cost_long": "sum(long_distance_cost)",
-    "cost_local": "sum(local_cost)",
+    "n_local": ("count(local_calls)", "BIGINT"),
+    "t_duration": ("sum(duration)", "BIGINT"),
+    "max_cost": ("max(cost)", "DOUBLE"),
+    "num_calls": ("count(*)", "BIGINT"),
+    "t_cost": ("sum(cost)", "DOUBLE"),
+    "near_calls": ("count_if(NOT long_distance)", "BIGINT"),
+    "near_duration": ("sum(CASE WHEN NOT long_distance THEN duration END)", "BIGINT"),
+    "cost_long": ("sum(long_distance_cost)", "DOUBLE"),
+    "cost_local": ("sum(local_cost)", "DOUBLE"),
 }
+_STORED = ", ".join(f"{name}: {kind}" for name, (_, kind) in _STATES.items())
 _READS = {
     "q1": "SELECT avg(t_duration) FROM kept WHERE n_local > 2",
     "q2": "SELECT max(max_cost) FROM kept WHERE num_calls > 2",
@@ -92,7 +94,7 @@ class SparkStream(ViewSystem):
             .option("maxFilesPerTrigger", MICRO_BATCH_ROWS // 100_000)
             .parquet(str(self._source))
         )
-        states = [expr(text).alias(name) for name, text in _STATES.items()]
+        states = [expr(text).alias(name) for name, (text, _) in _STATES.items()]
         self._query = (
             events.where(_WEEK)
             .groupBy("entity_id")
@@ -128,8 +130,8 @@ class SparkStream(ViewSystem):
 
     def read(self, question: str) -> pa.Table:
         state = self.spark.read.format("statestore").load(str(self._checkpoint))
-        kept = state.select("key.*", "value.*").toDF("entity_id", *_STATES)
-        kept.createOrReplaceTempView("kept")
+        kept = state.selectExpr("key.entity_id", f"CAST(value AS STRUCT<{_STORED}>) AS v")
+        kept.select("entity_id", "v.*").createOrReplaceTempView("kept")
         return self.spark.sql(_READS[question]).toArrow()
 
     def close(self) -> None:

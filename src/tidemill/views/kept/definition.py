@@ -72,15 +72,6 @@ def is_kept(table: Table) -> bool:
     return table.is_streaming and table.definition is not None
 
 
-def readers_of(table: Table, tables: tuple[Table, ...]) -> tuple[Table, ...]:
-    """The kept queries among some tables that read one of them."""
-    name = table.name.lower()
-    kept = (each for each in tables if is_kept(each))
-    return tuple(
-        each for each in kept if name in {read.lower() for read in definition_of(each).tables}
-    )
-
-
 def source_of(table_id: int) -> str:
     """The source under which a kept query appends to its table."""
     return f"kept:{table_id}"

@@ -15,6 +15,7 @@ from tidemill.errors import QueryError
 from tidemill.hot.table import HotTable
 from tidemill.sql.names import table_node
 from tidemill.types import Column
+from tidemill.views.defining import ViewDefinition
 from tidemill.views.kept.definition import Definition
 from tidemill.views.kept.desk import Desk
 from tidemill.views.kept.reads import Read
@@ -96,14 +97,9 @@ def streams_behind(read: Read, snapshot: Snapshot) -> list[Table]:
     """The streams that a read depends on: itself, or those that a view's digests sum up."""
     if not read.table.is_view:
         return [read.table]
-    prefix = f"{read.table.name.lower()}$digest"
-    ids = {
-        table.source_id
-        for table in snapshot.tables.values()
-        if table.is_digest and table.name.lower().startswith(prefix)
-    }
-    found = (snapshot.table(each) for each in sorted(id_ for id_ in ids if id_ is not None))
-    return [table for table in found if table is not None]
+    digests = [snapshot.table(each) for each in ViewDefinition.of(read.table).digests]
+    ids = sorted({each.source_id or 0 for each in digests if each is not None})
+    return [table for table in map(snapshot.table, ids) if table is not None]
 
 
 def time_of(table: Table) -> Column:

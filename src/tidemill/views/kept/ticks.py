@@ -3,7 +3,8 @@
 1. Tick n is the moment n·d since 1970. It is due once every stream's clock has passed it: the
    watermark, or the newest time of a stream without one, or the machine's clock.
 2. It is then evaluated as if now were the tick: RECENT ends there, now() is the tick, and a stream
-   without a window is read up to it. The answers have the tick as their time.
+   without a window is read up to it. The answers have the tick as their time. A materialized view
+   is read as it is when its tick is evaluated, with the tick as its now.
 3. The first tick is the first at or behind the clock that the streams had when the query was made;
    if they were empty, the first at or behind their oldest row.
 4. A gap in the data is not walked through tick by tick. Once no window can hold a row any more and
