@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import duckdb
 from sqlglot import exp
 
 from tidemill.sql.decompose.nodes import call, cast
@@ -67,9 +68,13 @@ def _closed(end: End, kind: str) -> exp.Expression:
 def _size_us(low: str | None, high: str | None, binder: Binder) -> int:
     if low is None:
         return _ENDLESS_US
-    highs = binder.moments_us(high) if high is not None else binder.now_us
+    try:
+        lows = binder.moments_us(low)
+        highs = binder.moments_us(high) if high is not None else binder.now_us
+    except duckdb.Error as error:
+        raise refusal(f"an end of the window fails: {str(error).splitlines()[0]}") from error
     length_us = 0
-    for start, end in zip(binder.moments_us(low), highs, strict=True):
+    for start, end in zip(lows, highs, strict=True):
         if start is None or end is None:
             raise refusal("an end of the window is NULL", "ts > now() - INTERVAL '5' MINUTE")
         length_us = max(length_us, end - start)

@@ -91,7 +91,10 @@ def split_view(query: exp.Expression, tables: ViewTables) -> ViewParts:
     with Binder(rewritten.bounds) as binder:
         columns = bind_whole(query, tables, binder)
         splitter = _Splitter(tree, tables, sessions, binder)
-        splitter.split()
+        try:
+            splitter.split()
+        except Refused as refused:
+            raise refusal(refused.reason) from refused
         digests, final = tuple(splitter.digests), sql_of(splitter.tree)
         if (found := splitter.bind(final)) != columns:
             raise refusal(f"the split gives {found} for {columns}")
