@@ -159,7 +159,9 @@ class AimWorker:
 class _Writer:
     """A thread that inserts each batch when it is due."""
 
-    def __init__(self, system: ViewSystem, prepared: Sequence[object], rate: int, size: int) -> None:
+    def __init__(
+        self, system: ViewSystem, prepared: Sequence[object], rate: int, size: int
+    ) -> None:
         self._system = system
         self._prepared = prepared
         self._step_s = size / rate

@@ -230,7 +230,9 @@ class ViewQueries:
         if chance < 0.55:
             return self.joined(name)
         if chance < 0.6:
-            inner = f"(SELECT {', '.join(stream.kinds)} FROM {name} z WHERE {self.condition('z')}) x"
+            inner = (
+                f"(SELECT {', '.join(stream.kinds)} FROM {name} z WHERE {self.condition('z')}) x"
+            )
             return _Source(inner, inner)
         return self.rng.choice(_WINDOWS)(self, stream)
 
@@ -290,7 +292,9 @@ class ViewQueries:
         keys = [name for name in query.columns if name.startswith("g")]
         if not keys:
             return query
-        order = ", ".join(f"{name}{self.rng.choice(('', ' DESC', ' NULLS FIRST'))}" for name in keys)
+        order = ", ".join(
+            f"{name}{self.rng.choice(('', ' DESC', ' NULLS FIRST'))}" for name in keys
+        )
         first = self.rng.choice(("", "count(*) DESC, ", "max(x.id), ", "min(x.ts) DESC, "))
         offset = self.rng.choice(("", "", " OFFSET 1"))
         tail = f" ORDER BY {first}{order} LIMIT {self.rng.randrange(1, 7)}{offset}"
@@ -389,7 +393,10 @@ def _with(query: ViewQuery, form: str) -> ViewQuery:
     """A query put into another, where that has ``{}``."""
     model = form.replace("{}", query.model) if query.model is not None else None
     return replace(
-        query, text=form.replace("{}", query.text), query=form.replace("{}", query.query), model=model
+        query,
+        text=form.replace("{}", query.text),
+        query=form.replace("{}", query.query),
+        model=model,
     )
 
 

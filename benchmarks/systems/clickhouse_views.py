@@ -23,9 +23,7 @@ sys.path.append(str(FOLDER))
 import chdb  # type: ignore[import-not-found]  # in a folder of its own
 from chdb.session import Session  # type: ignore[import-not-found]
 
-_DURABLE = (
-    "fsync_after_insert = 1, fsync_part_directory = 1, min_rows_to_fsync_after_merge = 1"
-)
+_DURABLE = "fsync_after_insert = 1, fsync_part_directory = 1, min_rows_to_fsync_after_merge = 1"
 _COLUMNS = (
     "ts DateTime64(6, 'UTC'), entity_id Int64, duration Int32, cost Float64, "
     "long_distance Bool, local_calls Nullable(Int32), local_cost Float64, "

@@ -414,9 +414,10 @@ def test_a_gap_that_has_answers_is_cut(db: Database, monkeypatch: pytest.MonkeyP
     assert "skipped" in status.notice
 
 
-def test_windows_close_once(db: Database) -> None:
+@pytest.mark.parametrize("kind", ["TIMESTAMP", "TIMESTAMPTZ"])
+def test_windows_close_once(kind: str, db: Database) -> None:
     db.sql(
-        "CREATE STREAMING TABLE t (ts TIMESTAMP, x INTEGER,"
+        f"CREATE STREAMING TABLE t (ts {kind}, x INTEGER,"
         " WATERMARK FOR ts AS ts - INTERVAL '5' SECOND)"
         " WITH (clock = 'event', late = 'accept')"
     )
@@ -428,10 +429,12 @@ def test_windows_close_once(db: Database) -> None:
     )
     db.append("t", [(second(13), 2), (second(24), 3)])
     db._kept.catch_up()
-    assert db.sql("SELECT ts, n FROM s ORDER BY ts").fetchall() == [(second(15), 2)]
+    assert db.sql("SELECT ts::TIMESTAMP, n FROM s ORDER BY ts").fetchall() == [(second(15), 2)]
     db.append("t", [(second(11), 4), (second(60), 5)])  # the first is late
     db._kept.catch_up()
-    assert db.sql("SELECT ts, window_start, n FROM s ORDER BY ts").fetchall() == [
+    assert db.sql(
+        "SELECT ts::TIMESTAMP, window_start::TIMESTAMP, n FROM s ORDER BY ts"
+    ).fetchall() == [
         (second(15), second(5), 2),
         (second(20), second(10), 3),
         (second(25), second(15), 1),
@@ -476,6 +479,9 @@ def test_closing_windows_answer_as_if_each_were_alone(query: str, db: Database) 
         "SELECT ts, x * 2 AS y FROM t WHERE x > 1",
         "SELECT x, name FROM t JOIN names USING (x)",
         "SELECT name, (SELECT t.x FROM t) AS x FROM names",
+        "WITH n AS (SELECT x, count(*) AS n FROM names GROUP BY x) SELECT x, n FROM t JOIN n"
+        " USING (x)",
+        "SELECT x FROM t WHERE x IN (SELECT DISTINCT x FROM names)",
         "SELECT x, count(*) AS n, max(ts) AS last FROM RECENT(t, rows => 3) GROUP BY x",
         "SELECT sum(x) AS total FROM RECENT(t, rows => 3)",
         "SELECT sum(x) AS total FROM RECENT(t, rows => 3) WHERE x > 1",
@@ -618,6 +624,27 @@ def test_a_failing_query_is_tried_again(db: Database) -> None:
     assert (bad.rows_out, bad.lag_rows) == (0, 1)
     assert (good.error, good.rows_out, good.lag_rows) == (None, 1, 0)
     assert (good.kind, good.name, good.last_us) == ("kept", "good", 1_704_067_201_000_000)
+
+
+def test_a_batch_that_failed_is_answered_as_if_it_had_not(db: Database) -> None:
+    db.sql(POSITIONS.format(watermark=""))
+    db.sql(STOPPED)
+    reports = drive(20)
+    store = db._kept._desk._append
+    for at in range(0, len(reports), 9):
+        db.append("p", reports[at : at + 9])
+
+        def fail(*given: Any) -> object:
+            raise TidemillError("no room")
+
+        db._kept._desk._append = fail
+        try:
+            db._kept.catch_up()
+        except TidemillError as error:
+            assert error.message == "no room"
+        db._kept._desk._append = store
+        db._kept.catch_up()
+    assert answers(db, "stopped") == stops(reports)
 
 
 def test_a_stream_that_is_read_stays(db: Database) -> None:

@@ -158,7 +158,9 @@ def test_a_view_over_a_view_follows_the_stream(db: Database) -> None:
 
 
 def test_reference_tables_above_are_followed_below_are_kept(db: Database) -> None:
-    above = "SELECT r.label, x.n FROM (SELECT k, count(*) AS n FROM s GROUP BY k) x JOIN r USING (k)"
+    above = (
+        "SELECT r.label, x.n FROM (SELECT k, count(*) AS n FROM s GROUP BY k) x JOIN r USING (k)"
+    )
     below = "SELECT r.label, count(*) AS n FROM s JOIN r USING (k) GROUP BY r.label"
     view(db, above, "above")
     view(db, below, "below")
@@ -231,9 +233,7 @@ def test_a_move_does_not_change_an_answer(db: Database) -> None:
     assert status(db)["rebuilds"] == 1
 
 
-def test_concurrent_readers_share_one_answer(
-    db: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_concurrent_readers_share_one_answer(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """Readers who came while one was at work, before it began to look, get its answer."""
     view(db, COUNTED)
     db.append("s", rows(0, 10))
@@ -600,7 +600,9 @@ def test_settings_are_checked(db: Database) -> None:
     assert names(db) == before
 
 
-@pytest.mark.parametrize("query", ["SELECT max(v, 3) AS m FROM s", "SELECT arg_max(g, v, 3) AS m FROM s"])
+@pytest.mark.parametrize(
+    "query", ["SELECT max(v, 3) AS m FROM s", "SELECT arg_max(g, v, 3) AS m FROM s"]
+)
 @pytest.mark.xfail(strict=True, reason="max(x, k) and arg_max(x, y, k) are not split")
 def test_the_greatest_few(db: Database, query: str) -> None:
     view(db, query)
@@ -644,9 +646,7 @@ def test_drop_if_exists(db: Database) -> None:
     assert "DROP TABLE" in (error.hint or "")
 
 
-def test_files_of_a_dropped_view_go_with_vacuum(
-    tmp_path: Path, clock: FakeClock
-) -> None:
+def test_files_of_a_dropped_view_go_with_vacuum(tmp_path: Path, clock: FakeClock) -> None:
     with quiet(), open_inline(tmp_path / "w", clock, time_travel="1 second") as db:
         db.sql("CREATE STREAMING TABLE s (ts TIMESTAMP, k INTEGER, g VARCHAR, v DOUBLE)")
         view(db, COUNTED)

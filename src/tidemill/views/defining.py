@@ -16,7 +16,6 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-import sqlglot
 from sqlglot import exp
 
 from tidemill.catalog.model import DIGEST, VIEW, NewTable, Snapshot, Table
@@ -25,6 +24,7 @@ from tidemill.digests.definition import definition_text
 from tidemill.digests.progress import Progress
 from tidemill.errors import DefinitionError, Position, UnsupportedError
 from tidemill.pipeline.jobs import JobContext, Outcome, Pipeline
+from tidemill.sql import statements as st
 from tidemill.sql.maintain import (
     DigestParts,
     ViewParts,
@@ -33,6 +33,7 @@ from tidemill.sql.maintain import (
     split_view,
     to_json,
 )
+from tidemill.sql.parser import parse_one
 from tidemill.types import Column, SqlType
 from tidemill.views.kept.definition import definition_of, is_kept
 
@@ -77,9 +78,9 @@ class ViewDefinition:
 
     @property
     def tree(self) -> exp.Expression:
-        tree = sqlglot.parse_one(self.query, dialect="duckdb")
-        assert isinstance(tree, exp.Expression)
-        return tree
+        statement = parse_one(self.query)
+        assert isinstance(statement, st.Query)
+        return statement.body
 
 
 @dataclass(frozen=True)

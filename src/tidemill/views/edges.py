@@ -6,6 +6,7 @@ are read from the stream; ``sql.maintain.reading`` has the texts that put both t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -26,6 +27,7 @@ from tidemill.sql.maintain import Reach, ViewParts, answer_sql, bounds_sql, reac
 from tidemill.types import quote
 from tidemill.views.follower import Follower
 
+_PARAMETER = re.compile(r"\$(\w+)")
 TIME_US_MIN, TIME_US_MAX = to_us(datetime.min), to_us(datetime.max)
 ReferenceSql = Callable[[int], str]
 Values = Mapping[str, object]
@@ -137,4 +139,5 @@ def _held(follower: Follower, seqs: npt.NDArray[np.int64]) -> npt.NDArray[np.boo
 
 
 def _used(values: Values, sql: str) -> dict[str, object]:
-    return {name: value for name, value in values.items() if f"${name}" in sql}
+    named = set(_PARAMETER.findall(sql))
+    return {name: value for name, value in values.items() if name in named}

@@ -76,24 +76,26 @@ def the_read(tree: exp.Expression, snapshot: Snapshot) -> Read:
             position=read.position,
         )
     if read.call is None:
-        _check_plain(tree)
+        _check_plain(read.node)
     return read
 
 
-def _check_plain(tree: exp.Expression) -> None:
-    for select in tree.find_all(exp.Select):
-        is_gathering = has_aggregates(select) or select.args.get("distinct")
-        is_cut = select.args.get("limit") or select.args.get("offset")
-        has_windows = any(part.find(exp.Window) is not None for part in select.expressions)
-        reads_rows = select.args.get("from_") is not None
-        if reads_rows and (is_gathering or is_cut or has_windows):
-            raise UnsupportedError(
-                "EVERY ROW without a window sees one row at a time",
-                detail="the query groups, compares or limits rows",
-                hint="read a window: RECENT(t, rows => k, partition_by => key) or RECENT(t, "
-                "INTERVAL …); or CREATE MATERIALIZED VIEW … AS SELECT …",
-                position=position_of(select),
-            )
+def _check_plain(node: exp.Expr | None) -> None:
+    """Refuse what would look at more than one row on the way from a FROM item to the answer."""
+    while node is not None:
+        if isinstance(node, exp.Select):
+            is_gathering = has_aggregates(node) or node.args.get("distinct")
+            is_cut = node.args.get("limit") or node.args.get("offset")
+            has_windows = any(part.find(exp.Window) is not None for part in node.expressions)
+            if is_gathering or is_cut or has_windows:
+                raise UnsupportedError(
+                    "EVERY ROW without a window sees one row at a time",
+                    detail="the query groups, compares or limits rows",
+                    hint="read a window: RECENT(t, rows => k, partition_by => key) or RECENT(t, "
+                    "INTERVAL …); or CREATE MATERIALIZED VIEW … AS SELECT …",
+                    position=position_of(node),
+                )
+        node = node.parent
 
 
 def row_query(definition: Definition, snapshot: Snapshot, answer_time: Column | None) -> RowQuery:

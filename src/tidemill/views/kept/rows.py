@@ -89,6 +89,13 @@ class Rows:
 
     def step(self) -> bool:
         """Answer the next batch of rows, or the next part of a load."""
+        try:
+            return self._step()
+        except BaseException:
+            self._newest = None  # it may hold rows that will come again
+            raise
+
+    def _step(self) -> bool:
         clock_us = self._streams.clock_us()
         (table,) = self._streams.tables()
         view = self._desk.hot(table).view()
