@@ -11,10 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from os import cpu_count
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from benchmarks import lineitem
@@ -46,9 +44,10 @@ def scale_of(rows: int) -> float:
 
 def lines(rows: int) -> list[pa.Table]:
     """The first ``rows`` line items as batches, each in memory of its own."""
-    scale = scale_of(rows)
+    counts = lineitem.pieces(rows)
+    scales = [scale_of(rows)] * len(counts)
     with ThreadPoolExecutor(cpu_count()) as pool:
-        made = pool.map(lambda one: lineitem.table(*one, scale), enumerate(lineitem.pieces(rows)))
+        made = pool.map(lineitem.table, range(len(counts)), counts, scales)
         whole = pa.concat_tables(made).combine_chunks()
     return [whole.slice(at, BATCH_ROWS) for at in range(0, rows, BATCH_ROWS)]
 
@@ -128,9 +127,5 @@ def _partsupps(parts: int, suppliers: int) -> pa.Table:
     supplier = (part + corner * (suppliers // 4 + (part - 1) // suppliers)) % suppliers + 1
     pairs = np.unique(np.stack([part, supplier]), axis=1)  # at odd scales two corners may meet
     quantity = np.random.default_rng([lineitem.SEED, 9]).integers(1, 10_000, pairs.shape[1])
-    columns: dict[str, npt.NDArray[Any]] = {
-        "ps_partkey": pairs[0],
-        "ps_suppkey": pairs[1],
-        "ps_availqty": quantity.astype(np.int32),
-    }
-    return pa.table(columns)
+    columns = {"ps_partkey": pairs[0], "ps_suppkey": pairs[1]}
+    return pa.table(columns | {"ps_availqty": quantity.astype(np.int32)})

@@ -6,7 +6,7 @@ value. A piece depends on nothing but the keys and its number; times lie one mic
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -39,7 +39,7 @@ def batches(rows: int, keys: int, size: int) -> Iterator[pa.RecordBatch]:
             yield made.slice(at, size)
 
 
-def chart(values: list[float], width: int = 60) -> str:
+def chart(values: Sequence[float], width: int = 60) -> str:
     """Values as a line of small bars, the largest as high as can be.
 
     >>> chart([0, 1, 2, 4], 4)

@@ -43,7 +43,7 @@ BATCH_ROWS = 10_000
 LAG_BATCH_ROWS = 1_000
 NEAR_ZERO_ROWS = 10_000
 DRAIN_GOAL_S = 1.0
-MEMORY_WORKER = "benchmarks.views_systems:Views"
+WORKER = "benchmarks.views_systems:Views"
 TURNS_MAX = 5
 
 
@@ -60,7 +60,7 @@ def run(options: Options) -> Report:
 
 
 def _open(report: Report, folder: Path) -> Worker:
-    worker = Worker(MEMORY_WORKER, folder)
+    worker = Worker(WORKER, folder)
     report.systems[OURS] = worker.call("settings")
     return worker
 
@@ -98,8 +98,8 @@ def _lag(report: Report, options: Options, folder: Path) -> None:
             advance(what, 1)
             told: Lag = worker.call("lag", rows, KEYS, threads, LAG_BATCH_ROWS)
             note = f"{rows / told.seconds:,.0f} rows/s; absorbed {told.drain_s:.2f} s later"
-            report.add(LAG, what, OURS, "rows", [float(s) for s in told.samples], note)
-            line = chart([float(s) for s in told.samples])
+            report.add(LAG, what, OURS, "rows", [*map(float, told.samples)], note)
+            line = chart(told.samples)
             most = max(told.samples, default=0)
             low = sum(s < NEAR_ZERO_ROWS for s in told.samples) / max(len(told.samples), 1)
             report.notes.append(

@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 import pyarrow as pa
 
@@ -19,7 +19,7 @@ from benchmarks.systems.base import Row
 
 SMALL_ROWS = 100
 SMALL_UNTIL = 50_000  # rows that come in small batches, where the state grows
-LAG_PAUSE_S = 0.002
+LAG_PAUSE_S = 0.01
 DRAIN_S = 60.0
 AGGREGATES = ("sum(b)", "sum(c)", "min(d)", "max(e)", "avg(f)", "count(*)")
 """Over the columns that are not the key; a view has the first one, two, four or all six."""
@@ -97,10 +97,11 @@ class Views:
         samples: list[int] = []
         with quiet():
             began = time.perf_counter()
-            writers = self._write([given[at::threads] for at in range(threads)])
-            while any(writer.is_alive() for writer in writers):
-                samples.append(self._lag_rows())
-                writers[0].join(LAG_PAUSE_S)
+            with ThreadPoolExecutor(threads) as pool:
+                writers = self._write(pool, [given[at::threads] for at in range(threads)])
+                while wait(writers, LAG_PAUSE_S).not_done:
+                    samples.append(self._lag_rows())
+            _finish(writers)
             seconds = time.perf_counter() - began
             left = self._lag_rows()
             while left and time.perf_counter() - began < seconds + DRAIN_S:
@@ -118,8 +119,8 @@ class Views:
         self._begin([f"SELECT {k}, sum({v}) AS total FROM t GROUP BY {k}" for k, v in views])
         with quiet():
             began, began_cpu = time.perf_counter(), time.process_time()
-            for writer in self._write([given[at::threads] for at in range(threads)]):
-                writer.join()
+            with ThreadPoolExecutor(threads) as pool:
+                _finish(self._write(pool, [given[at::threads] for at in range(threads)]))
             written = time.perf_counter()
             for number in range(len(views)):
                 self._read(number)
@@ -155,17 +156,14 @@ class Views:
         found: int = self.db.sql(asked).fetchall()[0][0]
         return found
 
-    def _write(self, shares: list[list[pa.RecordBatch]]) -> list[threading.Thread]:
+    def _write(self, pool: Executor, shares: list[list[pa.RecordBatch]]) -> list[Future[None]]:
         append = self.db.append
 
         def pour(share: list[pa.RecordBatch]) -> None:
             for batch in share:
                 append("t", batch)
 
-        writers = [threading.Thread(target=pour, args=(share,)) for share in shares]
-        for writer in writers:
-            writer.start()
-        return writers
+        return [pool.submit(pour, share) for share in shares]
 
     def _end(self) -> str:
         states = self.db.sql("SELECT state FROM tidemill.views ORDER BY view_name").fetchall()
@@ -178,6 +176,11 @@ class Views:
         self.db.close()
 
 
+def _finish(writers: Sequence[Future[None]]) -> None:
+    for writer in writers:
+        writer.result()
+
+
 def added(with_views: Sequence[float], without: Sequence[float], inserts: int) -> list[float]:
     """What views added to one insert, in milliseconds: each run against the others' median.
 
@@ -188,7 +191,7 @@ def added(with_views: Sequence[float], without: Sequence[float], inserts: int) -
     return [(seconds - base) * 1_000 / inserts for seconds in with_views]
 
 
-def wanted(rows: int, keys: int, size: int, views: Sequence[Grouped]) -> Any:
+def wanted(rows: int, keys: int, size: int, views: Sequence[Grouped]) -> tuple[int, ...]:
     """The sums that views of these rows must have, by numpy."""
     sums = dict.fromkeys(views_data.COLUMNS, 0)
     for batch in views_data.batches(rows, keys, size):

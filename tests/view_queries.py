@@ -26,8 +26,12 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
-# Three hours before clocks go forward in Berlin (2024-03-31 01:00 UTC).
-START = dt.datetime(2024, 3, 30, 22)
+# Evenings before clocks change in Berlin, at 01:00 UTC, to summer time and back.
+EVENINGS = tuple(
+    dt.datetime(year, month, day, 22)
+    for year, march, october in ((2024, 30, 26), (2025, 29, 25), (2026, 28, 24), (2027, 27, 30))
+    for month, day in ((3, march), (10, october))
+)
 NAMES = ("", "a", "b", "B", "it's", "ä", "日本", "a%", "zz\n", "𝄞")
 REFERENCE_COLUMNS = "k BIGINT, label VARCHAR, w INTEGER"
 LABELS = ("x", "y", "", "ö", None)
@@ -127,7 +131,7 @@ def _row(rng: random.Random, stream: Stream, number: int, now: dt.datetime) -> d
         "e": maybe(_decimal(rng, stream.kinds["e"])),
         "v": maybe(rng.choice((_NAN, -0.0, 0.0, 0.25, 1.5, -7.75, 100.0, _INF))),
         "flag": maybe(rng.random() < 0.5),
-        "day": maybe(dt.date(2024, 3, 28) + dt.timedelta(days=rng.randrange(4))),
+        "day": maybe(now.date() - dt.timedelta(days=rng.randrange(4))),
         "seen": maybe(_zoned(at, stream.kinds["seen"])),
     }
 
@@ -181,8 +185,9 @@ class _Source:
 class ViewQueries:
     """Writes queries over streams named ``s`` and ``t`` and reference tables ``r`` and ``q``."""
 
-    def __init__(self, rng: random.Random, streams: Sequence[Stream]) -> None:
+    def __init__(self, rng: random.Random, streams: Sequence[Stream], start: dt.datetime) -> None:
         self.rng = rng
+        self.start = start
         self.streams = {stream.name: stream for stream in streams}
 
     def take(self, views: dict[str, ViewQuery]) -> tuple[ViewQuery, str | None]:
@@ -201,6 +206,7 @@ class ViewQueries:
         text = self.rng.choice(_CONDITIONS)
         if self.rng.random() < 0.25:
             text = f"({text} {self.rng.choice(('AND', 'OR'))} {self.rng.choice(_CONDITIONS)})"
+        text = text.replace("{start}", str(self.start)).replace("{day}", str(self.start.date()))
         return text.replace("x.", f"{alias}." if alias else "")
 
     def now_condition(self, stream: Stream) -> str:
@@ -471,8 +477,8 @@ _KEYS = (
 )
 _CONDITIONS = (
     *("x.k < 5", "x.k IS NOT NULL", "x.flag", "NOT x.flag", "x.g <> ''", "x.d >= 0", "x.n > 1"),
-    *("x.g IN ('a', 'b', 'ä')", "x.day >= DATE '2024-03-30'", "x.v > 1", "x.k IS NULL"),
-    *("x.ts >= TIMESTAMP '2024-03-30 22:10:00'", "x.k BETWEEN 0 AND 6", "x.e <> 0"),
+    *("x.g IN ('a', 'b', 'ä')", "x.day >= DATE '{day}'", "x.v > 1", "x.k IS NULL"),
+    *("x.ts >= TIMESTAMP '{start}'", "x.k BETWEEN 0 AND 6", "x.e <> 0"),
 )
 _NOW_CONDITIONS = (
     *("x.ts > now() - INTERVAL '10 minutes'", "x.ts >= now() - INTERVAL '1 hour'"),

@@ -127,6 +127,9 @@ class Desk:
             )
             commit_loaded(change, commit.digested)
         point("load.committed")
+        hot = self.hot(commit.table_id)
+        if hot.on_published is not None:
+            hot.on_published(hot)
         deletes = [file.path for file in commit.files if file.kind == FILE_DELETES]
         if deletes:
             self.hot(commit.table_id).forget(commit.replaced, deletes)

@@ -1,25 +1,23 @@
 """Views against their queries, in random histories: see ``view_history``.
 
-A failure prints its seed and the shortest history found that fails by itself. ``--view-seeds 5000``
-runs more of them.
+A failure tells its seed, the statements, and the shortest history found that fails by itself.
 """
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 
 import pytest
-from sim.view_history import History, Model, Step, draw_steps, shrunk
-from warehouses import open_inline, quiet
+from sim.view_history import History, Step, Warehouse, draw_steps, shrunk
+from view_queries import EVENINGS
+from warehouses import quiet
 
-from tidemill.clock import FakeClock
-from tidemill.engine import Database
-
-SEEDS = 300
-GROUPS = 30  # histories of one group share a warehouse
-STEPS = 7
+SEEDS, SPARK_SEEDS = 304, 3
+PER_WAREHOUSE = len(EVENINGS)  # histories that share a warehouse, one evening after the other
+STEPS = 6
 
 
 @pytest.fixture(autouse=True)
@@ -29,55 +27,56 @@ def nothing_by_itself(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-class Warehouse:
-    """A warehouse that histories use one after the other, each with its own clock."""
-
-    def __init__(self, path: Path, **settings: object) -> None:
-        self.path, self._settings = path, settings
-
-    def open(self, clock: FakeClock) -> Database:
-        return open_inline(self.path, clock, **self._settings)
-
-
-@pytest.mark.parametrize("group", range(GROUPS))
+@pytest.mark.parametrize("first", range(0, SEEDS, PER_WAREHOUSE))
 def test_views_answer_what_their_queries_answer(
-    tmp_path: Path, small_blocks: int, group: int
+    tmp_path: Path, small_blocks: int, first: int
 ) -> None:
-    for seed in range(group, SEEDS, GROUPS):
-        run(seed, tmp_path / "w", draw_steps(seed, STEPS))
+    with closing(Warehouse(tmp_path / "w")) as warehouse:
+        for seed in range(first, first + PER_WAREHOUSE):
+            run(seed, warehouse, STEPS, tmp_path / "shrink")
 
 
-def run(seed: int, path: Path, steps: Sequence[Step], **settings: object) -> None:
-    """One history; what fails is made shorter before it is told."""
+@pytest.mark.spark
+def test_views_on_spark_answer_what_their_queries_answer(tmp_path: Path, small_blocks: int) -> None:
+    """Moves, loads and back-fills write their partials in tasks of Spark."""
+    with closing(Warehouse(tmp_path / "w", spark_master="local[2]")) as warehouse:
+        for seed in range(SPARK_SEEDS):
+            run(seed, warehouse, STEPS, None)
+
+
+def run(seed: int, warehouse: Warehouse, count: int, scratch: Path | None) -> None:
+    """One history; what fails is made shorter, in a folder for that, before it is told."""
+    steps = draw_steps(seed, count)
     try:
-        _run(seed, path, steps, **settings)
+        live(seed, warehouse, steps)
     except Exception as error:
-        number = 0
-
-        def fails(fewer: Sequence[Step]) -> bool:
-            nonlocal number
-            number += 1
-            place = path.with_name(f"shrink {number}")
-            try:
-                _run(seed, place, fewer, **settings)
-            except Exception as again:
-                return type(again) is type(error)
-            finally:
-                shutil.rmtree(place, ignore_errors=True)
-            return False
-
-        short = shrunk(steps, fails)
-        error.add_note(f"seed {seed}, steps {short}")
+        if scratch is not None:
+            error.add_note(f"shorter: seed {seed}, steps {_shorter(seed, steps, error, scratch)}")
         raise
 
 
-def _run(seed: int, path: Path, steps: Sequence[Step], **settings: object) -> None:
-    history = History(seed, Warehouse(path, **settings).open, path.with_name("loads"), Model())
+def live(seed: int, warehouse: Warehouse, steps: Sequence[Step]) -> None:
+    history = History(seed, warehouse, EVENINGS[seed % len(EVENINGS)])
     try:
         history.run(steps)
         history.end()
     except Exception as error:
         error.add_note("\n".join(history.log))
         raise
-    finally:
-        history.db.close()
+
+
+def _shorter(
+    seed: int, steps: Sequence[Step], error: Exception, scratch: Path
+) -> list[Step] | str:
+    def fails(fewer: Sequence[Step]) -> bool:
+        scratch.mkdir()
+        try:
+            with closing(Warehouse(scratch / "w")) as warehouse:
+                live(seed, warehouse, fewer)
+        except Exception as again:
+            return type(again) is type(error)
+        finally:
+            shutil.rmtree(scratch)
+        return False
+
+    return shrunk(steps, fails) if fails(steps) else "none: it does not fail by itself"

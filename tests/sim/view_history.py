@@ -15,6 +15,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,6 @@ import pyarrow as pa
 from pyarrow import parquet
 from view_queries import (
     REFERENCE_COLUMNS,
-    START,
     Stream,
     ViewQueries,
     ViewQuery,
@@ -31,7 +31,7 @@ from view_queries import (
     random_rows,
     random_stream,
 )
-from warehouses import compact, difference
+from warehouses import compact, difference, open_inline
 
 from tidemill.clock import FakeClock, from_us
 from tidemill.engine import Database
@@ -43,7 +43,6 @@ VIEWS_MAX = 4
 SHRINKS_MAX = 40
 
 Step = tuple[str, int]  # what it does, and its number
-Open = Callable[[FakeClock], Database]
 
 
 class Disagreement(AssertionError):
@@ -52,14 +51,9 @@ class Disagreement(AssertionError):
 
 def draw_steps(seed: int, count: int) -> list[Step]:
     """Two views to begin with, then anything."""
-    rng = random.Random(seed)
     kinds, weights = zip(*_WEIGHTS.items(), strict=True)
-    drawn = rng.choices(kinds, weights, k=count)
-    return list(enumerate_steps(["view", "view", "append", *drawn]))
-
-
-def enumerate_steps(kinds: Sequence[str]) -> list[Step]:
-    return [(kind, number) for number, kind in enumerate(kinds)]
+    drawn = random.Random(seed).choices(kinds, weights, k=count)
+    return [(kind, number) for number, kind in enumerate(("view", "view", "append", *drawn))]
 
 
 @dataclass
@@ -109,7 +103,7 @@ class Model:
                 self.duck.executemany(f"INSERT INTO {name} VALUES (?, ?, ?)", found)
             self.duck.execute(f"INSERT INTO {name}_all SELECT {self.version}, * FROM {name}")
 
-    def answer(self, text: str, now: Any, since: int) -> list[tuple[Any, ...]]:
+    def answer(self, text: str, now: datetime, since: int) -> list[tuple[Any, ...]]:
         text = text.replace("now()", f"TIMESTAMPTZ '{now}+00'").replace("{since}", str(since))
         return self.duck.execute(text).fetchall()
 
@@ -128,14 +122,31 @@ class Made:
     reads: str | None  # another view
 
 
-class History:
-    """One history in a warehouse, which it shares with those before it."""
+class Warehouse:
+    """A warehouse, its clock, and a model of what is in it."""
 
-    def __init__(self, seed: int, open_warehouse: Open, folder: Path, model: Model) -> None:
-        self.seed, self.folder, self.model = seed, folder, model
-        self.clock = FakeClock(START)
-        self._open = open_warehouse
-        self.db = open_warehouse(self.clock)
+    def __init__(self, path: Path, **settings: object) -> None:
+        self.path, self._settings = path, settings
+        self.clock = FakeClock()
+        self.model = Model()
+        self.db = open_inline(path, self.clock, **settings)
+
+    def restart(self) -> None:
+        self.db.close()
+        self.db = open_inline(self.path, self.clock, **self._settings)
+
+    def close(self) -> None:
+        self.db.close()
+        self.model.duck.close()
+
+
+class History:
+    """One history in a warehouse, which it may share with those before it."""
+
+    def __init__(self, seed: int, warehouse: Warehouse, start: datetime) -> None:
+        self.seed, self.warehouse, self.start = seed, warehouse, start
+        self.clock, self.model = warehouse.clock, warehouse.model
+        self.clock.set(start)
         self.views: dict[str, Made] = {}
         self.sent: dict[str, dict[int, dict[str, Any]]] = {name: {} for name in STREAMS}
         self.next_id = 0
@@ -146,7 +157,11 @@ class History:
         self.begin(rng)
 
     @property
-    def now(self) -> Any:
+    def db(self) -> Database:
+        return self.warehouse.db
+
+    @property
+    def now(self) -> datetime:
         return from_us(self.clock.now_us())
 
     def begin(self, rng: random.Random) -> None:
@@ -246,7 +261,7 @@ class History:
         name = rng.choice(STREAMS)
         stream = self.streams[name]
         rows = self.rows(rng, name, rng.choice((2, 20)))
-        folder = self.folder / f"load {self.seed} {self.loads}"
+        folder = self.warehouse.path.with_name(f"load {self.seed} {self.loads}")
         folder.mkdir(parents=True)
         self.loads += 1
         schema = pa.schema([(each, _arrow_of(kind)) for each, kind in stream.kinds.items()])
@@ -301,8 +316,7 @@ class History:
 
     def restart(self, rng: random.Random) -> None:
         self.log.append("restart")
-        self.db.close()
-        self.db = self._open(self.clock)
+        self.warehouse.restart()
         for name in STREAMS:
             self.follow(name)
 
@@ -354,7 +368,7 @@ class History:
         return [name for name in self.views if name not in read]
 
     def make(self, name: str, rng: random.Random, others: dict[str, Made], head: str) -> None:
-        queries = ViewQueries(rng, tuple(self.streams.values()))
+        queries = ViewQueries(rng, tuple(self.streams.values()), self.start)
         query, reads = queries.take({other: made.query for other, made in others.items()})
         self.sql(f'{head} MATERIALIZED VIEW "{name}" AS {query.text}')
         self.sql(f'REFRESH MATERIALIZED VIEW "{name}"')
