@@ -12,7 +12,7 @@ import pyarrow as pa
 from tidemill.digests.definition import Digest
 from tidemill.digests.dense import DenseGroup, plan_dense
 from tidemill.digests.levels import LevelState
-from tidemill.digests.shape import ROWS
+from tidemill.digests.shape import ROWS, DensePlan
 from tidemill.federation.duck import Duck
 from tidemill.views.follower import Kept
 
@@ -21,8 +21,15 @@ ReferenceSql = Callable[[int], str]
 
 def family_of(digest: Digest) -> tuple[object, ...] | None:
     """What digests must have in common to be fed together; None: it is fed alone."""
-    plan = plan_dense(digest.partial, digest.columns)
+    plan = _dense_plan(digest)
     return None if plan is None else plan.share
+
+
+def _dense_plan(digest: Digest) -> DensePlan | None:
+    """How arrays hold a digest whose merge is by its keys; sessions are merged by their times."""
+    if digest.parts.kind != "aggregate":
+        return None
+    return plan_dense(digest.partial, digest.columns)
 
 
 def make_kept(
@@ -37,7 +44,7 @@ def make_kept(
         text = f"{head}SELECT * FROM ({sql})" if head else sql
         return duck.query(text, {}, sources, exact=True)[0]
 
-    plans = {str(d.table_id): plan_dense(d.partial, d.columns) for d in digests}
+    plans = {str(d.table_id): _dense_plan(d) for d in digests}
     known = {name: plan for name, plan in plans.items() if plan is not None}
     if may_be_dense and len(known) == len(plans):
         return _Dense(DenseGroup(known), lambda sql, rows: run(sql, {ROWS: rows}))
