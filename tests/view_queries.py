@@ -13,8 +13,8 @@ floating point is a multiple of a quarter. A query has the text of the view, and
 
 ``is_below`` says that reference tables are joined below the grouping: rows keep the partners that
 they had when they arrived, so that only the model knows the answer. Its streams have a column
-``version``, the number of changes that had been made when a row arrived, and its reference tables
-hold all of their versions (``r_all``).
+``version``, the number of changes that had been made when a row arrived, and its reference
+table ``r`` has all of its versions in ``r_all``.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ class _Source:
 
 
 class ViewQueries:
-    """Writes queries over streams named ``s`` and ``t`` and reference tables ``r`` and ``q``."""
+    """Writes queries over some streams and the reference table ``r``."""
 
     def __init__(self, rng: random.Random, streams: Sequence[Stream], start: dt.datetime) -> None:
         self.rng = rng
@@ -244,13 +244,13 @@ class ViewQueries:
 
     def joined(self, name: str) -> _Source:
         """Rows with their partners of a reference table."""
-        kind, table = self.rng.choice(("JOIN", "LEFT JOIN")), self.rng.choice(("r", "q"))
+        kind = self.rng.choice(("JOIN", "LEFT JOIN"))
         more = self.rng.choice(("", "", " AND y.w > 0"))
         model = (
-            f"{name} x {kind} {table}_all y ON x.k = y.k{more} "
+            f"{name} x {kind} r_all y ON x.k = y.k{more} "
             "AND y.version = greatest(x.version, {since})"
         )
-        return _Source(f"{name} x {kind} {table} y ON x.k = y.k{more}", model, ("y.label",), True)
+        return _Source(f"{name} x {kind} r y ON x.k = y.k{more}", model, ("y.label",), True)
 
     # -- shapes
 
@@ -325,9 +325,9 @@ class ViewQueries:
         query = self.grouped(2)
         if not any(name.startswith("g") for name in query.columns) or query.is_below:
             return query
-        kind, table = self.rng.choice(("JOIN", "LEFT JOIN")), self.rng.choice(("r", "q"))
+        kind = self.rng.choice(("JOIN", "LEFT JOIN"))
         on = "CAST(y.k AS VARCHAR) = CAST(w.g0 AS VARCHAR)"
-        form = f"SELECT w.*, y.label AS l FROM ({{}}) w {kind} {table} y ON {on}"
+        form = f"SELECT w.*, y.label AS l FROM ({{}}) w {kind} r y ON {on}"
         return replace(_with(query, form), columns=(*query.columns, "l"))
 
     def joined_groups(self) -> ViewQuery:

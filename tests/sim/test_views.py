@@ -65,9 +65,7 @@ def live(seed: int, warehouse: Warehouse, steps: Sequence[Step]) -> None:
         raise
 
 
-def _shorter(
-    seed: int, steps: Sequence[Step], error: Exception, scratch: Path
-) -> list[Step] | str:
+def _shorter(seed: int, steps: Sequence[Step], error: Exception, scratch: Path) -> list[Step] | str:
     def fails(fewer: Sequence[Step]) -> bool:
         scratch.mkdir()
         try:

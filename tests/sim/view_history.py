@@ -38,7 +38,6 @@ from tidemill.engine import Database
 from tidemill.pipeline.compact import ExpireJob
 from tidemill.types import SqlType
 
-STREAMS, REFERENCES = ("s", "t"), ("r", "q")
 VIEWS_MAX = 4
 SHRINKS_MAX = 40
 
@@ -71,11 +70,8 @@ class Model:
             columns = ", ".join(f"{name} {kind}" for name, kind in stream.kinds.items())
             self.duck.execute(f"CREATE OR REPLACE TABLE {stream.name} ({columns}, version INTEGER)")
             self.ids[stream.name] = set()
-        for name in REFERENCES:
-            self.duck.execute(f"CREATE OR REPLACE TABLE {name} ({REFERENCE_COLUMNS})")
-            self.duck.execute(
-                f"CREATE OR REPLACE TABLE {name}_all (version INTEGER, {REFERENCE_COLUMNS})"
-            )
+        self.duck.execute(f"CREATE OR REPLACE TABLE r ({REFERENCE_COLUMNS})")
+        self.duck.execute(f"CREATE OR REPLACE TABLE r_all (version INTEGER, {REFERENCE_COLUMNS})")
 
     def follow(self, stream: Stream, there: set[int], sent: dict[int, dict[str, Any]]) -> None:
         """Take the rows that are there now, and no others."""
@@ -94,14 +90,13 @@ class Model:
             self.duck.execute(f"DELETE FROM {stream.name} WHERE id IN (SELECT id FROM tm_gone)")
         self.ids[stream.name] = set(there)
 
-    def change(self, rows: dict[str, list[tuple[Any, ...]]]) -> None:
-        """Reference tables as they are now."""
+    def change(self, rows: list[tuple[Any, ...]]) -> None:
+        """The reference table as it is now."""
         self.version += 1
-        for name, found in rows.items():
-            self.duck.execute(f"DELETE FROM {name}")
-            if found:
-                self.duck.executemany(f"INSERT INTO {name} VALUES (?, ?, ?)", found)
-            self.duck.execute(f"INSERT INTO {name}_all SELECT {self.version}, * FROM {name}")
+        self.duck.execute("DELETE FROM r")
+        if rows:
+            self.duck.executemany("INSERT INTO r VALUES (?, ?, ?)", rows)
+        self.duck.execute(f"INSERT INTO r_all SELECT {self.version}, * FROM r")
 
     def answer(self, text: str, now: datetime, since: int) -> list[tuple[Any, ...]]:
         text = text.replace("now()", f"TIMESTAMPTZ '{now}+00'").replace("{since}", str(since))
@@ -148,12 +143,13 @@ class History:
         self.clock, self.model = warehouse.clock, warehouse.model
         self.clock.set(start)
         self.views: dict[str, Made] = {}
-        self.sent: dict[str, dict[int, dict[str, Any]]] = {name: {} for name in STREAMS}
         self.next_id = 0
         self.loads = 0
         self.log: list[str] = []
         rng = random.Random(f"{seed} begin")
-        self.streams = {name: random_stream(rng, name) for name in STREAMS}
+        self.names = rng.choice((("s",), ("s", "t")))
+        self.streams = {name: random_stream(rng, name) for name in self.names}
+        self.sent: dict[str, dict[int, dict[str, Any]]] = {name: {} for name in self.names}
         self.begin(rng)
 
     @property
@@ -168,16 +164,15 @@ class History:
         self.model.create(tuple(self.streams.values()))
         for stream in self.streams.values():
             self.sql(stream.create)
-        for name in REFERENCES:
-            self.sql(f"CREATE TABLE {name} ({REFERENCE_COLUMNS})")
-            self.db.append(name, random_reference(rng, 8))
-        self.note_references()
+        self.sql(f"CREATE TABLE r ({REFERENCE_COLUMNS})")
+        self.db.append("r", random_reference(rng, 8))
+        self.note_reference()
 
     def end(self) -> None:
         """Take away what this history made."""
         for name in reversed(self.views):
             self.db.sql(f'DROP MATERIALIZED VIEW "{name}" CASCADE')
-        for name in (*STREAMS, *REFERENCES):
+        for name in (*self.names, "r"):
             self.db.sql(f"DROP TABLE {name}")
 
     def sql(self, text: str) -> list[tuple[Any, ...]]:
@@ -216,18 +211,18 @@ class History:
     # -- rows
 
     def append(self, rng: random.Random) -> None:
-        name = rng.choice(STREAMS)
+        name = rng.choice(self.names)
         count = rng.choice((0, 1, 3, 10, 30, 60))
         self.store(name, self.rows(rng, name, count))
 
     def append_one(self, rng: random.Random) -> None:
-        name = rng.choice(STREAMS)
+        name = rng.choice(self.names)
         for _ in range(rng.randrange(1, 4)):
             self.store(name, self.rows(rng, name, 1))
 
     def append_again(self, rng: random.Random) -> None:
         """Rows that were sent before: keys that exist, or an offset that is known."""
-        name = rng.choice(STREAMS)
+        name = rng.choice(self.names)
         again = list(self.sent[name].values())[-5:]
         if self.streams[name].has_key and again:
             changed = [{**row, "k": 3, "g": "again"} for row in again]
@@ -258,7 +253,7 @@ class History:
 
     def load(self, rng: random.Random) -> None:
         """Two files, straight to history."""
-        name = rng.choice(STREAMS)
+        name = rng.choice(self.names)
         stream = self.streams[name]
         rows = self.rows(rng, name, rng.choice((2, 20)))
         folder = self.warehouse.path.with_name(f"load {self.seed} {self.loads}")
@@ -276,11 +271,11 @@ class History:
     # -- history
 
     def flush(self, rng: random.Random) -> None:
-        self.sql(f"FLUSH {rng.choice(STREAMS)}")
+        self.sql(f"FLUSH {rng.choice(self.names)}")
 
     def move(self, rng: random.Random) -> None:
         """As the mover does: up to some row."""
-        name = rng.choice(STREAMS)
+        name = rng.choice(self.names)
         hot = self.db._hot[self.db.catalog.snapshot().get(name).table_id]
         view = hot.view()
         upto = view.moved_seq + int(rng.random() * max(0, view.published_seq - view.moved_seq))
@@ -288,7 +283,7 @@ class History:
         self.db._keeping.wait(self.db._keeping._submit_move(hot, upto, "a history"))
 
     def compact(self, rng: random.Random) -> None:
-        self.log.append(f"compacted {compact(self.db, *STREAMS)}")
+        self.log.append(f"compacted {compact(self.db, *self.names)}")
 
     def vacuum(self, rng: random.Random) -> None:
         self.sql("VACUUM")
@@ -296,7 +291,7 @@ class History:
     def expire(self, rng: random.Random) -> None:
         """What retention takes from memory and from files."""
         self.log.append("expire")
-        for name in STREAMS:
+        for name in self.names:
             table = self.db.catalog.snapshot().get(name)
             hot = self.db._hot[table.table_id]
             hot.expire()
@@ -317,30 +312,28 @@ class History:
     def restart(self, rng: random.Random) -> None:
         self.log.append("restart")
         self.warehouse.restart()
-        for name in STREAMS:
+        for name in self.names:
             self.follow(name)
 
-    # -- reference tables
+    # -- the reference table
 
     def refer(self, rng: random.Random) -> None:
-        name = rng.choice(REFERENCES)
         k, label = rng.randrange(-3, 9), rng.choice(("x", "neu", "z"))
         self.sql(
             rng.choice(
                 (
-                    f"UPDATE {name} SET label = '{label}', w = {rng.randrange(4)} WHERE k < {k}",
-                    f"DELETE FROM {name} WHERE k = {k}",
-                    f"INSERT INTO {name} SELECT {k}, '{label}', 1 "
-                    f"WHERE NOT EXISTS (FROM {name} WHERE k = {k})",
-                    f"TRUNCATE {name}",
+                    f"UPDATE r SET label = '{label}', w = {rng.randrange(4)} WHERE k < {k}",
+                    f"DELETE FROM r WHERE k = {k}",
+                    f"INSERT INTO r SELECT {k}, '{label}', 1 "
+                    f"WHERE NOT EXISTS (FROM r WHERE k = {k})",
+                    "TRUNCATE r",
                 )
             )
         )
-        self.note_references()
+        self.note_reference()
 
-    def note_references(self) -> None:
-        rows = {name: self.db.sql(f"SELECT * FROM {name}").fetchall() for name in REFERENCES}
-        self.model.change(rows)
+    def note_reference(self) -> None:
+        self.model.change(self.db.sql("SELECT * FROM r").fetchall())
 
     # -- views
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 import pyarrow as pa
 
 from tidemill.digests.shape import ROWS
-from tidemill.types import Column
+from tidemill.types import Column, quote
 
 Run = Callable[[str, Mapping[str, pa.Table]], pa.Table]
 
@@ -27,7 +27,8 @@ class LevelState:
 
     def __init__(self, columns: Sequence[Column], partial: str, merge: str, run: Run) -> None:
         self._names = [column.name for column in columns]
-        self._empty = pa.schema([column.field for column in columns]).empty_table()
+        nulls = [f"CAST(NULL AS {c.type.name}) AS {quote(c.name)}" for c in columns]
+        self._nothing = f"SELECT {', '.join(nulls)} WHERE false"
         self._partial = partial
         self._merge = merge
         self._run = run
@@ -56,7 +57,7 @@ class LevelState:
             self._push(level + 1, merged)
 
     def _merged(self, tables: Sequence[pa.Table]) -> pa.Table:
-        partials = pa.concat_tables(tables) if tables else self._empty
+        partials = pa.concat_tables(tables) if tables else self._run(self._nothing, {})
         return self._run(self._merge, {PARTIALS: partials})
 
     def table(self) -> pa.Table:
