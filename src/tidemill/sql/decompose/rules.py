@@ -46,8 +46,25 @@ def _total(kind: str) -> Merge:
 
 
 def _itself(aggregate: AggregateCall, states: States) -> exp.Expression:
+    if aggregate.name in ("min", "max") and len(aggregate.arguments) == 2:
+        return _first_few(aggregate, states)
     need_arguments(aggregate, 1)
     return states.add(aggregate.node.copy(), _fold(_FOLDS[aggregate.name]))
+
+
+def _first_few(aggregate: AggregateCall, states: States) -> exp.Expression:
+    """max(x, k) and min(x, k): the first k of all lists of k, NULL of none."""
+    count = aggregate.arguments[1]
+    if not isinstance(count, exp.Literal) or not count.is_int:
+        raise Refused(f"{aggregate.name}(x, k) is split for a plain number k")
+    order = text("DESC" if aggregate.name == "max" else "ASC")
+
+    def merge(state: exp.Expression) -> exp.Expression:
+        lists = filtered(call("list", state), not_null(state.copy()))
+        ordered = call("list_sort", call("flatten", lists), order.copy())
+        return call("list_slice", ordered, exp.Literal.number(1), count.copy())
+
+    return states.add(aggregate.node.copy(), merge)
 
 
 def _count(aggregate: AggregateCall, states: States) -> exp.Expression:
