@@ -103,6 +103,7 @@ class Stream:
         given = self.lines[:batches]
         poured, rest = given[:-AFTER_BATCHES], given[-AFTER_BATCHES:]
         self.begin(question)
+        os.sync()  # what others left for the disk to do is done before
         with quiet():
             reader = self.watch()
             for batch in poured:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Sequence
@@ -117,6 +118,7 @@ class Views:
         """Rows into a stream with views, which are all read once at the end."""
         given = self._batches(rows, keys, size)
         self._begin([f"SELECT {k}, sum({v}) AS total FROM t GROUP BY {k}" for k, v in views])
+        os.sync()
         with quiet():
             began, began_cpu = time.perf_counter(), time.process_time()
             with ThreadPoolExecutor(threads) as pool:

@@ -413,7 +413,8 @@ def _both(one: ViewQuery, two: ViewQuery, form: str) -> ViewQuery:
         return form.replace("{}", first, 1).replace("{}", second, 1)
 
     text, query = put(one.text, two.text), put(one.query, two.query)
-    assert text is not None and query is not None
+    assert text is not None
+    assert query is not None
     is_below = one.is_below or two.is_below
     return ViewQuery(text, query, put(one.model, two.model), one.columns, is_below=is_below)
 

@@ -23,9 +23,10 @@ START = datetime(2024, 1, 1)
 BATCH_ROWS = 20
 ROUND_S = 0.02
 VIEWS = {
-    "counted": "SELECT writer, count(*) AS n, sum(id) AS ids, max(id) AS top FROM t GROUP BY writer",
+    "counted": "SELECT writer, count(*) AS n, sum(id) AS ids, max(id) AS top FROM t GROUP BY 1",
     "distinct_ids": "SELECT count(DISTINCT id) AS n, count(*) AS m FROM t",
-    "minutes": "SELECT window_start, count(*) AS n FROM TUMBLE(t, ts, INTERVAL '1' MINUTE) GROUP BY 1",
+    "minutes": "SELECT window_start, count(*) AS n FROM TUMBLE(t, ts, INTERVAL '1' MINUTE) "
+    "GROUP BY 1",
     "newest": "SELECT writer, id FROM t QUALIFY row_number() OVER "
     "(PARTITION BY writer ORDER BY id DESC, batch) <= 2",
     "recent": "SELECT count(*) AS n FROM RECENT(t, INTERVAL '10' MINUTE)",
@@ -53,9 +54,8 @@ def _rows(writer: int, batch: int) -> pa.Table:
 def _create(db: Database, **settings: str) -> None:
     given = {"partition": "5 minutes", "durability": "none", "clock": "event", "move": "manual"}
     written = ", ".join(f"{key} = '{value}'" for key, value in {**given, **settings}.items())
-    db.sql(
-        f"CREATE STREAMING TABLE t (ts TIMESTAMP, writer INT, batch INT, id BIGINT) WITH ({written})"
-    )
+    columns = "ts TIMESTAMP, writer INT, batch INT, id BIGINT"
+    db.sql(f"CREATE STREAMING TABLE t ({columns}) WITH ({written})")
 
 
 class Work:

@@ -16,6 +16,7 @@ from tidemill.digests.shape import ROWS, DensePlan
 from tidemill.federation.duck import Duck
 from tidemill.views.follower import Kept
 
+BATCH_ROWS = 122_880
 ReferenceSql = Callable[[int], str]
 
 
@@ -67,7 +68,9 @@ class _Dense:
         self._group.absorb_partials(str(digest_id), partials)
 
     def table(self, digest_id: int) -> pa.Table:
-        return self._group.table(str(digest_id))
+        rows = self._group.table(str(digest_id))
+        # One batch is read by one thread.
+        return pa.Table.from_batches(rows.to_batches(BATCH_ROWS), rows.schema)
 
     def select(self, digest_id: int, source: str) -> str:
         return self._group.plan(str(digest_id)).select_sql(source)
