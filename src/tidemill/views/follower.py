@@ -163,14 +163,16 @@ class Follower:
         # Memory first, the snapshot second: rows go from the one to the other, never back.
         view = self.hot.view()
         snapshot = self._source.snapshot()
-        if self._kept is None or self._is_lost(view):
+        if self._kept is not None and not self._is_lost(view):
+            is_all = self._absorb(view, rows_max)
+            if self._note_files(snapshot):
+                return is_all
+        try:
             self._build(view, snapshot)
-            return True
-        is_all = self._absorb(view, rows_max)
-        if not self._note_files(snapshot):
-            self._build(view, snapshot)
-            return True
-        return is_all
+        except BaseException:  # half a state is none
+            self._kept = None
+            raise
+        return True
 
     def _is_lost(self, view: View) -> bool:
         """Whether the state cannot be brought up to date by adding to it."""

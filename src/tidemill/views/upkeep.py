@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Sequence
+from weakref import WeakKeyDictionary
 
 from tidemill.hot.table import HotTable
 from tidemill.views.follower import CHUNK_ROWS, Follower
@@ -18,6 +20,7 @@ from tidemill.views.follower import CHUNK_ROWS, Follower
 LAG_ROWS_WORTH = 65_536
 LAG_ROWS_MAX = 4_000_000
 IDLE_S = 0.1
+RETRY_S = 10.0
 _log = logging.getLogger("tidemill.views")
 
 
@@ -25,6 +28,7 @@ class Upkeep:
     def __init__(self, followers_of: Callable[[int | None], Sequence[Follower]]) -> None:
         """``followers_of`` gives those of a stream by its table id, or all."""
         self._followers_of = followers_of
+        self._failed_s: WeakKeyDictionary[Follower, float] = WeakKeyDictionary()
         self._wake = threading.Event()
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="tidemill-views", daemon=True)
@@ -65,8 +69,11 @@ class Upkeep:
                     self._follow(follower)
 
     def _follow(self, follower: Follower) -> None:
+        if follower.is_given_up or self._failed_s.get(follower, 0.0) > time.monotonic():
+            return
         try:
-            if not follower.is_given_up and not follower.follow(CHUNK_ROWS):
+            if not follower.follow(CHUNK_ROWS):
                 self._wake.set()
         except Exception as error:  # a reader meets it again, and is told
-            _log.warning("while following a stream: %s", error)
+            _log.warning('while following table "%s": %s', follower.hot.table.name, error)
+            self._failed_s[follower] = time.monotonic() + RETRY_S
