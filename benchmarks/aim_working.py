@@ -37,8 +37,9 @@ class Together:
     """Inserts and reads at once."""
 
     rows: int
+    insert_s: float
     reads: int
-    seconds: float
+    read_s: float
     latencies_s: tuple[float, ...]
 
 
@@ -109,30 +110,35 @@ class AimWorker:
                 count += 1
         return count / (now - began)
 
-    def after_rows(self, turns: int, size: int, budget_s: float) -> dict[str, list[float]]:
-        """Seconds of a read right after ``size`` new rows, for each question in turn."""
+    def after_rows(
+        self, turns: int, size: int, budget_s: float
+    ) -> tuple[dict[str, list[float]], list[float]]:
+        """Seconds of a read right after ``size`` new rows, for each question in turn; and of
+        insert and read together, whatever the question."""
         taken: dict[str, list[float]] = {question: [] for question in QUESTIONS}
+        whole: list[float] = []
         deadline = time.perf_counter() + budget_s
         for turn in range(turns):
             if turn >= TURNS_MIN and time.perf_counter() > deadline:
                 break
             for question in QUESTIONS:
-                self._insert(size)
+                batches = self.calls.batches(self.inserted, self.inserted + size, size)
+                prepared = [self.system.prepare(batch) for batch in batches]
                 began = time.perf_counter()
+                for batch in prepared:
+                    self.system.insert(batch)
+                inserted = time.perf_counter()
                 self.system.refresh(question)
                 self.system.read(question)
-                taken[question].append(time.perf_counter() - began)
-        return taken
-
-    def _insert(self, size: int) -> None:
-        last = self.inserted + size
-        for batch in self.calls.batches(self.inserted, last, size):
-            self.system.insert(self.system.prepare(batch))
-        self.inserted = last
+                ended = time.perf_counter()
+                self.inserted += size
+                taken[question].append(ended - inserted)
+                whole.append(ended - began)
+        return taken, whole
 
     def together(self, rate: int, size: int, seconds: float) -> Together:
         """Insert at a rate (or as fast as possible, where that is slower), read as fast as
-        possible, each question in turn; the rate is counted until all is absorbed."""
+        possible, each question in turn."""
         wanted = round(rate * seconds)
         batches = self.calls.batches(self.inserted, self.inserted + wanted, size)
         writer = _Writer(self.system, [self.system.prepare(b) for b in batches], rate, size)
@@ -147,10 +153,10 @@ class AimWorker:
                 self.system.read(question)
                 reads += 1
                 taken.append(time.perf_counter() - asked)
-            reading_s = time.perf_counter() - began
-            rows = writer.end()
+            read_s = time.perf_counter() - began
+            rows, insert_s = writer.end()
         self.inserted += rows
-        return Together(rows, reads, reading_s, tuple(taken))
+        return Together(rows, insert_s, reads, read_s, tuple(taken))
 
     def close(self) -> None:
         self.system.close()
@@ -170,6 +176,7 @@ class _Writer:
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run)
         self._span = (0.0, 0.0)
+        self._ended = 0.0
 
     def start(self, began: float, deadline: float) -> None:
         self._span = (began, deadline)
@@ -188,9 +195,13 @@ class _Writer:
                 self._rows += self._size
         except BaseException as error:
             self._failure = error
+        finally:
+            self._ended = time.perf_counter()
 
-    def end(self) -> int:
+    def end(self) -> tuple[int, float]:
+        """How many rows were inserted, and how long it took; at least the time that was given."""
         self._thread.join()
         if self._failure is not None:
             raise self._failure
-        return self._rows
+        began, deadline = self._span
+        return self._rows, max(self._ended, deadline) - began

@@ -63,8 +63,8 @@ def _open(
         for name in names:
             advance(name, 1)
             try:
-                target = f"benchmarks.tpch_systems:{SYSTEMS[name]}"
-                workers[name] = stack.enter_context(Worker(target, folder / name, rows))
+                worker = stack.enter_context(Worker(SYSTEMS[name], folder / name, rows))
+                workers[name] = worker
                 report.systems[name] = workers[name].call("settings")
             except WorkerError as error:
                 workers.pop(name, None)

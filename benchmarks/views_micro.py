@@ -6,31 +6,34 @@ Document 004, §4.3.3, Fig. 4.13 to 4.15, Tidemill alone:
    as it is once all keys were seen;
 2. insert only, with ever more writers: rows that are not absorbed yet must not pile up;
 3. insert throughput with 0 to 8 views attached, and what one and eight of them add to an insert of
-   10,000 rows at 100,000 groups. Absorbing is part of the time: it ends when all views were read.
+   10,000 rows at 100,000 groups (without the disk, which would hide it). Absorbing is part of the
+   time: it ends when all views were read.
 """
 
 from __future__ import annotations
 
 import random
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
 from benchmarks.harness import Options, Worker, WorkerError, console, progress, scratch
 from benchmarks.report import OURS, Report
 from benchmarks.views_data import chart
-from benchmarks.views_systems import Attached, Grouped, Lag, Memory, added, wanted
+from benchmarks.views_systems import Attached, Grouped, Lag, Memory, added, column_sums
 from tidemill.views.upkeep import LAG_ROWS_MAX
 
 MEMORY = "Memory of a view's state, 10,000 keys"
 LAG = "Rows not absorbed yet, insert only, batches of 1,000 rows"
 RATES = "Insert throughput by views attached, batches of 10,000 rows, 10,000 keys"
-COSTS = "What views add to an insert of 10,000 rows, 100,000 groups each"
+COSTS = "What views add to an insert of 10,000 rows, 100,000 groups each, durability = 'none'"
 KEYS, KEYS_MANY = 10_000, 100_000
 COUNTS = (1, 2, 4, 6)
 THREADS = (1, 2, 4, 8)
 ATTACHED = (0, 1, 2, 4, 8)
-VIEWS: tuple[Grouped, ...] = (
+SIX_KEYS: tuple[Grouped, ...] = (
     ("a", "b"),
     ("b", "c"),
     ("c", "d"),
@@ -40,13 +43,38 @@ VIEWS: tuple[Grouped, ...] = (
     ("a", "c"),
     ("b", "d"),
 )
+ONE_KEY: tuple[Grouped, ...] = (
+    ("a", "b"),
+    ("a", "c"),
+    ("a", "d"),
+    ("a", "e"),
+    ("a", "f"),
+    ("a", "b + c"),
+    ("a", "c + d"),
+    ("a", "d + e"),
+)
 BATCH_ROWS = 10_000
 LAG_BATCH_ROWS = 1_000
 NEAR_ZERO_ROWS = 10_000
 DRAIN_GOAL_S = 1.0
 WORKER = "benchmarks.views_systems:Views"
 TURNS_MAX = 5
+DIFFERENT, SAME = "keys differ", "same key"
 COST_FACTOR = 3  # differences of two times want more turns than times
+
+
+@dataclass(frozen=True)
+class Way:
+    """Some views that are attached, and how many threads write."""
+
+    views: tuple[Grouped, ...]
+    threads: int = 1
+    label: str = ""
+
+    @property
+    def name(self) -> str:
+        count = len(self.views)
+        return f"{count} view{'s' * (count != 1)}{self.label and ', '}{self.label}"
 
 
 def run(options: Options) -> Report:
@@ -118,11 +146,9 @@ def _lag(report: Report, options: Options, folder: Path) -> None:
 
 def _rates(report: Report, options: Options, folder: Path) -> None:
     rows = options.rows
-    right = wanted(rows, KEYS, BATCH_ROWS, VIEWS)
-    ways = [(count, threads) for threads in (1, 2) for count in ATTACHED]
-    found = _attach(report, options, folder, rows, KEYS, ways, right)
-    for (count, threads), many in found.items():
-        what = f"{count} view{'s' * (count != 1)}, {threads} writer{'s' * (threads > 1)}"
+    ways = [Way(SIX_KEYS[:count], threads) for threads in (1, 2) for count in ATTACHED]
+    for way, many in _attach(report, options, folder, rows, KEYS, ways).items():
+        what = f"{way.name}, {way.threads} writer{'s' * (way.threads > 1)}"
         rates = [rows / run.seconds for run in many]
         report.add(RATES, what, OURS, "rows/s", rates, many[-1].state)
 
@@ -130,29 +156,33 @@ def _rates(report: Report, options: Options, folder: Path) -> None:
 def _costs(report: Report, options: Options, folder: Path) -> None:
     rows = min(options.rows, 2_000_000)
     inserts = rows // BATCH_ROWS
-    right = wanted(rows, KEYS_MANY, BATCH_ROWS, VIEWS)
-    ways = [(count, 1) for count in (0, 1, 2, 4, 8)]
-    found = _attach(report, options, folder, rows, KEYS_MANY, ways, right, COST_FACTOR)
-    base = found[0, 1]
+    none, one = Way(()), Way(SIX_KEYS[:1])
+    same = [Way(ONE_KEY[:count], label=SAME) for count in (2, 4, 8)]
+    different = [Way(SIX_KEYS[:count], label=DIFFERENT) for count in (2, 4, 8)]
+    ways = [none, one, *same, *different]
+    found = _attach(report, options, folder, rows, KEYS_MANY, ways, COST_FACTOR, "none")
+    base = found.pop(none)
     plain = [run.seconds * 1_000 / inserts for run in base]
     report.add(COSTS, "an insert without any view", OURS, "ms", plain)
-    cost, cpu = {}, {}
-    for (count, _), many in found.items():
-        if count:
-            what = f"{count} view{'s' * (count > 1)}"
-            clock = added([r.seconds for r in many], [r.seconds for r in base], inserts)
-            work = added([r.cpu_s for r in many], [r.cpu_s for r in base], inserts)
-            last = median(run.read_s for run in many) * 1_000
-            note = f"{many[-1].state}; reading at the end took {last:.0f} ms of all"
-            report.add(COSTS, f"{what}, added", OURS, "ms", clock, note)
-            report.add(COSTS, f"{what}, added work of all processors", OURS, "ms", work)
-            cost[count], cpu[count] = median(clock), median(work)
+    clock, absorbing = {}, {}
+    for way, many in found.items():
+        taken = added([r.seconds for r in many], [r.seconds for r in base], inserts)
+        work = added([r.cpu_s for r in many], [r.cpu_s for r in base], inserts)
+        told = [r.absorb_s * 1_000 / inserts for r in many]
+        last = median(r.read_s for r in many) * 1_000
+        note = f"{many[-1].state}; reading at the end took {last:.0f} ms of all"
+        report.add(COSTS, f"{way.name}: added by the clock", OURS, "ms", taken, note)
+        report.add(COSTS, f"{way.name}: added work of all processors", OURS, "ms", work)
+        report.add(COSTS, f"{way.name}: absorbing", OURS, "ms", told, "insert_ns_row × 10,000")
+        clock[way], absorbing[way] = median(taken), median(told)
     text = "one view adds ≤ 5 ms to an insert of 10,000 rows at 100,000 groups"
-    report.goal_at_most(text, cost[1], 5, "ms")
-    # The clock may hide one view behind the disk; the work of all processors cannot.
-    for name, taken in (("by the clock", cost), ("work", cpu)):
-        ratio = taken[8] / taken[1] if taken[1] > 0 else None
-        report.goal_at_most(f"eight views cost ≤ 4 × one view, {name}", ratio, 4, "×")
+    report.goal_at_most(f"{text}, by the clock", clock[one], 5, "ms")
+    report.goal_at_most(f"{text}, absorbing", absorbing[one], 5, "ms")
+    # The difference of two times is too small beside its noise to be divided by: it is absorbing
+    # that is compared.
+    for eight in (same[-1], different[-1]):
+        ratio = absorbing[eight] / absorbing[one]
+        report.goal_at_most(f"eight views ({eight.label}) cost ≤ 4 × one view", ratio, 4, "×")
 
 
 def _attach(
@@ -161,27 +191,33 @@ def _attach(
     folder: Path,
     rows: int,
     keys: int,
-    ways: list[tuple[int, int]],
-    right: tuple[int, ...],
+    ways: Sequence[Way],
     factor: int = 1,
-) -> dict[tuple[int, int], list[Attached]]:
+    durability: str = "sync",
+) -> dict[Way, list[Attached]]:
     """Views and writers in turns, each turn in another order: a run feels what the one before
     it left behind. Short runs warm up."""
-    found: dict[tuple[int, int], list[Attached]] = {way: [] for way in ways}
+    found: dict[Way, list[Attached]] = {way: [] for way in ways}
+    sums = column_sums(rows, keys, BATCH_ROWS)
     turns = min(options.repeat, TURNS_MAX) * factor
     text = f"views, attached, {keys:,} keys"
     with _open(report, folder) as worker, progress(turns * len(ways), text) as advance:
-        for count, threads in ways:
-            worker.call("attached", 10 * BATCH_ROWS, keys, BATCH_ROWS, VIEWS[:count], threads)
+
+        def run(way: Way, rows: int) -> Attached:
+            given = (rows, keys, BATCH_ROWS, way.views, way.threads, durability)
+            told: Attached = worker.call("attached", *given)
+            return told
+
+        for way in ways:
+            run(way, 10 * BATCH_ROWS)
         for turn in range(turns):
-            for count, threads in random.Random(turn).sample(ways, len(ways)):
-                advance(f"{count} views, {threads} writers, turn {turn + 1}", 1)
-                views = VIEWS[:count]
-                told = worker.call("attached", rows, keys, BATCH_ROWS, views, threads)
-                found[count, threads].append(told)
-                if count:
-                    what = f"sums of {count} views, {keys:,} keys"
-                    report.check(OURS, what, told.totals == right[:count], str(told.totals))
+            for way in random.Random(turn).sample(ways, len(ways)):
+                advance(f"{way.name}, turn {turn + 1}", 1)
+                told = run(way, rows)
+                found[way].append(told)
+                right = tuple(sum(sums[c] for c in value.split(" + ")) for _, value in way.views)
+                what = f"sums of {way.name}, {keys:,} keys"
+                report.check(OURS, what, told.totals == right, str(told.totals))
     return found
 
 

@@ -502,7 +502,7 @@ _AGGREGATES = (
     *("count(DISTINCT x.v)", "count(DISTINCT x.n)", "sum(DISTINCT x.k)", "histogram(x.k)"),
     *("histogram(x.g)", "approx_count_distinct(x.id)", "approx_count_distinct(x.g)"),
     *("list(x.k ORDER BY x.id DESC)", "string_agg(x.g, ',' ORDER BY x.id)", "bit_xor(x.k)"),
-    "list(x.g ORDER BY x.ts, x.id)",
+    *("list(x.g ORDER BY x.ts, x.id)", "max(x.id, 3)", "min(x.n, 2)"),
     *("approx_quantile(x.k, 0.5) BETWEEN min(x.k) AND max(x.k)", "count_if(x.flag)"),
     *("sum(x.k) / count(*)", "coalesce(sum(x.k), 0)", "count(*) + 1", "round(avg(x.k), 2)"),
     *("sum(CASE WHEN x.flag THEN 1 ELSE 0 END)", "max(length(x.g))", "max(x.id) - min(x.id)"),

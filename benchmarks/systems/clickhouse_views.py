@@ -98,7 +98,10 @@ _READS = {
         f"sum(duration_calls) AS d FROM q4 WHERE {_WEEK} GROUP BY entity_id "
         "HAVING n > 4 AND d > 25) AS e JOIN customers AS c ON e.entity_id = c.id GROUP BY city_zip"
     ),
-    "q5": f"SELECT region_id, sum(cost_long), sum(cost_local) FROM q5 WHERE {_WEEK} GROUP BY region_id",
+    "q5": (
+        "SELECT region_id, sum(cost_long), sum(cost_local) FROM q5 "
+        f"WHERE {_WEEK} GROUP BY region_id"
+    ),
     "q7": f"SELECT sum(t_cost) / sum(t_duration) FROM q7 WHERE {_WEEK}",
 }
 

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 from collections import deque
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -150,10 +151,8 @@ class Flink:
         """End the program; its JVM ends with it."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        try:
+        with suppress(BrokenPipeError):
             self._process.stdin.close()
-        except BrokenPipeError:
-            pass
         try:
             self._process.wait(CLOSE_WAIT_S)
         except subprocess.TimeoutExpired:

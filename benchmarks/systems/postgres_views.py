@@ -1,9 +1,9 @@
 """PostgreSQL with the six AIM queries, in the two ways that it offers.
 
 *Triggers*: after every COPY, one trigger reads the new rows as a transition table, aggregates them
-and adds the result to one table a query (INSERT … ON CONFLICT DO UPDATE); eager maintenance, written
-by hand. *Refresh*: materialized views, computed anew by REFRESH MATERIALIZED VIEW before a read.
-Rows come by binary COPY, made beforehand; writer and reader have a connection each.
+and adds the result to one table a query (INSERT … ON CONFLICT DO UPDATE): eager maintenance,
+written by hand. *Refresh*: materialized views, computed anew by REFRESH MATERIALIZED VIEW before a
+read. Rows come by binary COPY, made beforehand; writer and reader have a connection each.
 """
 
 from __future__ import annotations

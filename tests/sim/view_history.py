@@ -39,6 +39,7 @@ from tidemill.pipeline.compact import ExpireJob
 from tidemill.types import SqlType
 
 VIEWS_MAX = 4
+WAITING_SHARE = 0.0  # of views that are back-filled some steps after they were made
 SHRINKS_MAX = 40
 
 Step = tuple[str, int]  # what it does, and its number
@@ -115,6 +116,7 @@ class Made:
     query: ViewQuery
     since: int
     reads: str | None  # another view
+    is_waiting: bool = False  # for its back-fill: it lacks rows meanwhile
 
 
 class Warehouse:
@@ -186,6 +188,8 @@ class History:
             self.log.append(f"-- {kind} {number}")
             try:
                 _STEPS[kind](self, rng)
+                if at == len(steps):
+                    self.fill(rng)
                 self.check(is_last=at == len(steps))
             except Exception as error:
                 error.add_note(f"seed {self.seed}, step {kind} {number}")
@@ -196,6 +200,8 @@ class History:
     def check(self, is_last: bool) -> None:
         for name, made in self.views.items():
             found = self.db.sql(f'SELECT * FROM "{name}"').fetchall()
+            if made.is_waiting:
+                continue
             if made.query.model is None or (is_last and not made.query.is_below):
                 wanted = self.db.sql(made.query.query).fetchall()
                 self.compare(name, made, found, wanted, "its query")
@@ -363,10 +369,23 @@ class History:
     def make(self, name: str, rng: random.Random, others: dict[str, Made], head: str) -> None:
         queries = ViewQueries(rng, tuple(self.streams.values()), self.start)
         query, reads = queries.take({other: made.query for other, made in others.items()})
+        is_waiting = head == "CREATE" and not query.is_below and rng.random() < WAITING_SHARE
+        if is_waiting:
+            self.db._views._backfill = lambda *_: None  # type: ignore[method-assign]
         self.sql(f'{head} MATERIALIZED VIEW "{name}" AS {query.text}')
-        self.sql(f'REFRESH MATERIALIZED VIEW "{name}"')
+        if not is_waiting:
+            self.fill(rng)
+            self.sql(f'REFRESH MATERIALIZED VIEW "{name}"')
         self.views.pop(name, None)
-        self.views[name] = Made(query, self.model.version, reads)
+        self.views[name] = Made(query, self.model.version, reads, is_waiting)
+
+    def fill(self, rng: random.Random) -> None:
+        """Let back-fills run that were held back."""
+        self.db._views.__dict__.pop("_backfill", None)
+        for name, made in self.views.items():
+            if made.is_waiting:
+                self.sql(f'REFRESH MATERIALIZED VIEW "{name}"')
+                made.is_waiting = False
 
 
 _STEPS: dict[str, Callable[[History, random.Random], None]] = {
@@ -385,6 +404,7 @@ _STEPS: dict[str, Callable[[History, random.Random], None]] = {
     "view": History.view,
     "replace": History.replace,
     "drop": History.drop,
+    "fill": History.fill,
 }
 _WEIGHTS = {
     "append": 8,
@@ -402,6 +422,7 @@ _WEIGHTS = {
     "view": 0.7,
     "replace": 0.5,
     "drop": 0.3,
+    "fill": 0.5,
 }
 
 
