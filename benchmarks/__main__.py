@@ -9,7 +9,17 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 
-from benchmarks import history_queries, hot_queries, ingest, load, mixed, startup
+from benchmarks import (
+    aim,
+    history_queries,
+    hot_queries,
+    ingest,
+    load,
+    mixed,
+    startup,
+    tpch_stream,
+    views_micro,
+)
 from benchmarks.harness import Options, console, parse_options
 from benchmarks.report import Report
 
@@ -20,6 +30,9 @@ BENCHMARKS: dict[str, Callable[[Options], Report]] = {
     "load": load.run,
     "history_queries": history_queries.run,
     "mixed": mixed.run,
+    "aim": aim.run,
+    "tpch_stream": tpch_stream.run,
+    "views_micro": views_micro.run,
 }
 
 

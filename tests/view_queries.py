@@ -379,10 +379,10 @@ class ViewQueries:
         first = view.columns[0]
         form, columns = self.rng.choice(
             (
-                (f"SELECT {first}, count(*) AS n FROM {{}} b GROUP BY 1", (first, "n")),
+                (f"SELECT {first} AS g0, count(*) AS b0 FROM {{}} b GROUP BY 1", ("g0", "b0")),
                 (f"SELECT count({first}) AS n, count(*) AS m FROM {{}} b", ("n", "m")),
                 (f"SELECT * FROM {{}} b WHERE {first} IS NOT NULL", view.columns),
-                (f"SELECT b.*, (b.{first} IS NULL) AS z FROM {{}} b", (*view.columns, "z")),
+                (f"SELECT b.{first} AS g0, (b.{first} IS NULL) AS b0 FROM {{}} b", ("g0", "b0")),
             )
         )
         model = form.replace("{}", f"({view.model})") if view.model is not None else None

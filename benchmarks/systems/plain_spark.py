@@ -34,7 +34,7 @@ def start(folder: Path) -> SparkSession:
     from pyspark.sql import SparkSession
 
     folder.mkdir(parents=True, exist_ok=True)
-    os.environ["JAVA_HOME"] = str(wrap_java(find_java(), folder / "java"))
+    os.environ["JAVA_HOME"] = str(wrap_java(find_java(), folder / "java", niceness=0))
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ[STDERR_VARIABLE] = str(folder / "spark.log")
     builder = SparkSession.builder.master("local[*]").appName("benchmark")

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from benchmarks.aim_data import EVENTS, PIECE_ROWS, Calls
 from benchmarks.systems.plain_spark import CONF, settings
 from benchmarks.systems.views import ViewSystem
-from tidemill.pipeline.java import NICENESS, STDERR_VARIABLE, find_java, wrap_java
+from tidemill.pipeline.java import STDERR_VARIABLE, find_java, wrap_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -150,9 +150,7 @@ def start(folder: Path) -> SparkSession:
     from pyspark.sql import SparkSession
 
     folder.mkdir(parents=True, exist_ok=True)
-    home = wrap_java(find_java(), folder / "java")
-    program = home / "bin" / "java"
-    program.write_text(program.read_text().replace(f"nice -n {NICENESS} ", ""))
+    home = wrap_java(find_java(), folder / "java", niceness=0)
     os.environ["JAVA_HOME"] = str(home)
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ[STDERR_VARIABLE] = str(folder / "spark.log")

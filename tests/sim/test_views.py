@@ -17,7 +17,7 @@ from warehouses import quiet
 
 SEEDS, SPARK_SEEDS = 304, 3
 PER_WAREHOUSE = len(EVENINGS)  # histories that share a warehouse, one evening after the other
-STEPS = 6
+STEPS = 4
 
 
 @pytest.fixture(autouse=True)

@@ -94,10 +94,10 @@ def java_version(program: Path) -> int:
     return int(match[1]) if match and done.returncode == 0 else 0
 
 
-def wrap_java(java: Java, folder: Path) -> Path:
+def wrap_java(java: Java, folder: Path, niceness: int = NICENESS) -> Path:
     """A JAVA_HOME in ``folder`` that runs ``java``; harmless to repeat, also concurrently."""
     script = _WRAPPER.format(
-        java=shlex.quote(str(java.program)), variable=STDERR_VARIABLE, nice=NICENESS
+        java=shlex.quote(str(java.program)), variable=STDERR_VARIABLE, nice=niceness
     )
     program = folder / "bin" / "java"
     program.parent.mkdir(parents=True, exist_ok=True)

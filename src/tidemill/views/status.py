@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 def status_row(views: Views, live: LiveView, snapshot: Snapshot) -> dict[str, Any]:
     """One view as ``tidemill.views`` shows it."""
     followers = list(dict.fromkeys(views.followers(live)))
+    # Before anything that waits for followers, who would catch up meanwhile.
+    lag_rows = max((each.lag_rows for each in followers), default=0)
     newest_us = max((each.newest_us for each in followers), default=TIME_US_MIN)
     rows_in = sum(each.figures.rows_in for each in followers)
     seconds = sum(each.figures.seconds for each in followers)
@@ -40,7 +42,7 @@ def status_row(views: Views, live: LiveView, snapshot: Snapshot) -> dict[str, An
         "rebuilds": sum(each.figures.rebuilds for each in followers),
         "newest": newest_us if is_known else None,
         "lag": max(now_us - newest_us, 0) if is_known else None,
-        "lag_rows": max((each.lag_rows for each in followers), default=0),
+        "lag_rows": lag_rows,
         "refreshes": live.costs.answers,
         "served": live.costs.served,
         "refresh_ms": live.costs.last_seconds * 1e3 if live.costs.answers else None,

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from weakref import WeakKeyDictionary
 
+from tidemill.errors import UnknownNameError
 from tidemill.hot.table import HotTable
 from tidemill.views.follower import CHUNK_ROWS, Follower
 
@@ -74,6 +75,8 @@ class Upkeep:
         try:
             if not follower.follow(CHUNK_ROWS):
                 self._wake.set()
+        except UnknownNameError:
+            pass  # the view was dropped under our hands
         except Exception as error:  # a reader meets it again, and is told
             _log.warning('while following table "%s": %s', follower.hot.table.name, error)
             self._failed_s[follower] = time.monotonic() + RETRY_S
