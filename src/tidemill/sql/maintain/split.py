@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import duckdb
+import sqlglot
 from sqlglot import exp
 
 from tidemill.errors import DefinitionError, UnsupportedError
@@ -473,7 +474,22 @@ class _Splitter:
         self._binder.create(MERGE_SOURCE, shown)
         if (found := self._bind(made.collapse)) != shown:
             raise refusal(f"a merge gives {found} in place of {shown}")
-        return replace(made, types=tuple(kind for _, kind in given))
+        types = tuple(kind for _, kind in given)
+        return replace(made, types=types, condition=_as_keys_are(made.condition, kinds))
+
+
+def _as_keys_are(condition: str | None, kinds: Mapping[str, str]) -> str | None:
+    """A condition that casts now() to the type of a key, and not every key to that of now().
+    Sessions are UTC, where a TIMESTAMPTZ and its TIMESTAMP are the same moment."""
+    if condition is None:
+        return None
+    tree = sqlglot.parse_one(condition, dialect="duckdb")
+    for node in list(tree.find_all(exp.EQ, exp.LT, exp.LTE, exp.GT, exp.GTE)):
+        for key, other in ((node.this, node.expression), (node.expression, node.this)):
+            is_time = isinstance(key, exp.Column) and kinds.get(key.name) == "TIMESTAMP"
+            if is_time and not other.find(exp.Column):
+                other.replace(exp.cast(other.copy(), "TIMESTAMP", dialect="duckdb"))
+    return str(tree.sql(dialect="duckdb"))
 
 
 def _names_of(select: exp.Select, tables: Mapping[str, ViewTable]) -> set[str] | None:
