@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from statistics import median
 
 from benchmarks.aim_data import CUSTOMERS, Calls, week_of
 from benchmarks.aim_questions import QUESTIONS, Judge, differences, ordered
@@ -269,8 +270,11 @@ def _set_goals(report: Report) -> None:
     text = f"≥ {READS_GOAL:,} reads/s of an unchanged view (the slowest of {len(reads)})"
     report.goal_at_least(text, min(reads, default=None), READS_GOAL, "reads/s")
     after = [m.summary.median for m in report.measurements if _is_ours(m, AFTER)]
-    text = f"a read after new rows ≤ {NEW_GOAL_MS} ms, p50 (the slowest of {len(after)})"
-    report.goal_at_most(text, max(after, default=None), NEW_GOAL_MS, "ms")
+    text = f"a read after new rows ≤ {NEW_GOAL_MS} ms, p50"
+    middle = median(after) if after else None
+    report.goal_at_most(f"{text} (the median of {len(after)} queries)", middle, NEW_GOAL_MS, "ms")
+    slowest = max(after, default=None)
+    report.goal_at_most(f"{text} (the slowest of {len(after)})", slowest, NEW_GOAL_MS, "ms")
 
 
 def _is_ours(measured: Measurement, group: str) -> bool:
