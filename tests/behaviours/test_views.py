@@ -296,9 +296,6 @@ def test_a_late_view_is_back_filled(db: Database) -> None:
     check(db, COUNTED)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="rows that move before the back-fill stay in the state and come again"
-)
 def test_a_view_answers_for_new_rows_before_it_is_back_filled(
     db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -335,7 +332,6 @@ def test_replacing_serves_the_old_answer_until_the_new_one_is_complete(
     assert names(db) == {"s", "u", "r", "v", "v$digest0"}
 
 
-@pytest.mark.xfail(strict=True, reason="the view that is to replace another is listed as v$next")
 @pytest.mark.parametrize("statement", ["SHOW TABLES", "SHOW VIEWS"])
 def test_a_view_that_waits_to_replace_another_is_not_listed(
     db: Database, monkeypatch: pytest.MonkeyPatch, statement: str

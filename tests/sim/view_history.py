@@ -39,7 +39,7 @@ from tidemill.pipeline.compact import ExpireJob
 from tidemill.types import SqlType
 
 VIEWS_MAX = 4
-WAITING_SHARE = 0.0  # of views that are back-filled some steps after they were made
+WAITING_SHARE = 0.3  # of views that are back-filled some steps after they were made
 SHRINKS_MAX = 40
 
 Step = tuple[str, int]  # what it does, and its number

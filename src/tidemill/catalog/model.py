@@ -25,6 +25,7 @@ STREAMING = "streaming"
 REFERENCE = "reference"
 VIEW = "view"
 DIGEST = "digest"
+NEXT_SUFFIX = "$next"  # of a view that is to replace another, until it is complete
 TABLE_KINDS = (STREAMING, REFERENCE, VIEW, DIGEST)
 
 FILE_ROWS = "rows"
@@ -388,8 +389,13 @@ class Snapshot(_Plain):
 
     @cached_property
     def listed(self) -> tuple[Table, ...]:
-        """All tables but the digests, which belong to their views."""
-        return tuple(table for table in self.tables.values() if not table.is_digest)
+        """All tables but those that views have for themselves: their digests, and the view that
+        waits to take the place of another."""
+        return tuple(
+            table
+            for table in self.tables.values()
+            if not table.is_digest and not (table.is_view and table.name.endswith(NEXT_SUFFIX))
+        )
 
     @cached_property
     def views(self) -> tuple[Table, ...]:

@@ -90,6 +90,7 @@ class HotTable:
         # One counter for each lock: a shared one would lose updates.
         self._bytes_written = 0
         self._bytes_published = 0
+        self._log_holds = 0
 
     def open_log(self, log: Log) -> None:
         """Begin to accept rows; what the log holds was replayed before."""
@@ -331,6 +332,17 @@ class HotTable:
                 self._finish(self._log, self._log.written_ticket())
             yield
 
+    @contextmanager
+    def holding_log(self) -> Iterator[None]:
+        """Let retention remove no segment of the log: a move is reading them."""
+        with self._write_lock:
+            self._log_holds += 1
+        try:
+            yield
+        finally:
+            with self._write_lock:
+                self._log_holds -= 1
+
     def forget(self, seqs: Iterable[int], paths: Iterable[str]) -> None:
         """Rows gave way to rows that were loaded: files of deletes name them, for good. Readers
         need not look into those files for them any more."""
@@ -381,7 +393,7 @@ class HotTable:
             with self._publish_lock:
                 aside_us = self._clock.now_us() - retention
                 dropped = self.published.expire(now_us - retention, aside_us)
-        if dropped and self._log is not None:
+        if dropped and self._log is not None and not self._log_holds:
             self._log.remove_segments(self.published.needs, self.primary is not None)
         with self._freed:
             self._freed.notify_all()

@@ -250,7 +250,7 @@ class MoveJob:
 
     def run(self, context: JobContext) -> Outcome:
         place = (self.catalog, self.storage, self.table_id, self.export, context.job_id)
-        with planned_digests(*place) as digests:
+        with self.hot.holding_log(), planned_digests(*place) as digests:
             return self._run(context, self._plan(context.job_id, digests))
 
     def _run(self, context: JobContext, move: Move) -> Outcome:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from sqlglot import exp
 
-from tidemill.catalog.model import DIGEST, VIEW, NewTable, Snapshot, Table
+from tidemill.catalog.model import DIGEST, NEXT_SUFFIX, VIEW, NewTable, Snapshot, Table
 from tidemill.catalog.store import Catalog
 from tidemill.digests.definition import definition_text
 from tidemill.digests.progress import Progress
@@ -37,7 +37,6 @@ from tidemill.sql.parser import parse_one
 from tidemill.types import Column, SqlType
 from tidemill.views.kept.definition import definition_of, is_kept
 
-NEXT_SUFFIX = "$next"
 DEFINE_PRIORITY = 0
 
 

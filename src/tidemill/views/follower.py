@@ -104,6 +104,7 @@ class Follower:
         self._has_panes = all(_is_bounded(digest) for digest in digests)
         self.absorbed_seq = 0
         self.newest_us = TIME_US_MIN  # no row that was taken in is newer
+        self._built_seq = 0  # rows behind it were taken from memory
         self._files_seen = 0
         self._shown_rows = 0
         self._expired_rows = 0
@@ -215,7 +216,8 @@ class Follower:
     # -- files
 
     def _note_files(self, snapshot: Snapshot) -> bool:
-        """Take in files that are new; False if files are gone and their rows with them."""
+        """Take in files that are new; False if the state must be built again instead: rows are
+        gone with their files, or may be in twice."""
         for digest_id, member in self._members.items():
             history = snapshot.history(digest_id)
             if history is member.history:
@@ -225,6 +227,8 @@ class Follower:
             gone = [file for file_id, file in member.files.items() if file_id not in now]
             if not self._note_gone(member, added, gone):
                 return False
+            if any(file.seq_max > self._built_seq for file in added if file.origin == "backfill"):
+                return False  # rows that we took from memory may have gone to files it read
             waiting = self._take_files(member, added)
             member.files = {i: file for i, file in now.items() if i not in waiting}
             member.history = None if waiting else history
@@ -289,7 +293,7 @@ class Follower:
             member.files = {file.file_id: file for file in history.files}
             newest = max((file.time_max_us for file in history.files), default=TIME_US_MIN)
             self.newest_us = max(self.newest_us, newest)
-        self.absorbed_seq = self._covered(snapshot)
+        self.absorbed_seq = self._built_seq = self._covered(snapshot)
         self._expired_rows = view.expired_rows
         self.stale_before_us = TIME_US_MIN
         self._shown_rows = view.shown_rows - view.rows

@@ -18,7 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tidemill.catalog.model import DataFile, Snapshot, Table
+from tidemill.catalog.model import NEXT_SUFFIX, DataFile, Snapshot, Table
 from tidemill.catalog.store import Catalog
 from tidemill.clock import Clock
 from tidemill.config import VIEW_SETTINGS, Settings
@@ -41,7 +41,6 @@ from tidemill.sql.statements import CreateView
 from tidemill.types import quote
 from tidemill.views.answering import Answer, LiveView, Rooms
 from tidemill.views.defining import (
-    NEXT_SUFFIX,
     NewView,
     ViewDefinition,
     check_view,
@@ -224,7 +223,9 @@ class Views:
     def status(self) -> list[dict[str, Any]]:
         """The rows of ``tidemill.views``."""
         snapshot = self.house.catalog.snapshot()
-        return [status_row(self, live, snapshot) for live in self.live()]
+        shown = {table.table_id for table in snapshot.listed}
+        found = [live for live in self.live() if live.table.table_id in shown]
+        return [status_row(self, live, snapshot) for live in found]
 
     def explain(self, view: Table) -> list[str]:
         return explain_view(self, self._live_view(view))
