@@ -82,11 +82,11 @@ _KEPT = {
 _WEEK = "week = toMonday(now('UTC'))"
 _READS = {
     "q1": (
-        "SELECT avg(t_duration) FROM (SELECT sum(t_duration) AS t_duration FROM q1 "
+        "SELECT avgOrNull(t_duration) FROM (SELECT sum(t_duration) AS t_duration FROM q1 "
         f"WHERE {_WEEK} GROUP BY entity_id HAVING sum(n_local) > 2)"
     ),
     "q2": (
-        "SELECT max(max_cost) FROM (SELECT max(max_cost) AS max_cost FROM q2 "
+        "SELECT maxOrNull(max_cost) FROM (SELECT max(max_cost) AS max_cost FROM q2 "
         f"WHERE {_WEEK} GROUP BY entity_id HAVING sum(num_calls) > 2)"
     ),
     "q3": (
