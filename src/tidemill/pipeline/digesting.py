@@ -86,7 +86,8 @@ def export_references(
     connection knows them."""
     found: dict[int, ReferenceFile] = {}
     for name, table in tables.items():
-        path = f"{table.table_id}/references/{job_id}-{table.table_id}.parquet"
+        # A folder of the job's own: removing the last file of a folder removes the folder.
+        path = f"{table.table_id}/{job_id}/{job_id}-{table.table_id}.parquet"
         given = [
             f"{stored_expression(column, quote(column.name))} AS {quote(column.name)}"
             for column in table.columns
