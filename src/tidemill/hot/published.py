@@ -26,6 +26,7 @@ from tidemill.hot.view import TIME_US_MIN, View
 ROWS_PENDING_MAX = 1_024
 ROW_BYTES_ESTIMATE = 256
 SEQ_BYTES_ESTIMATE = 64  # of a number in a set
+DIRECTORY_ROW_BYTES = 16  # of a row in a block's directory: its key, its place, its number
 TAIL_SHARES = 16
 
 
@@ -91,6 +92,16 @@ class Published:
         held = self._block_bytes + self._tail_bytes + self.late.nbytes + self.rejected.nbytes
         marked = len(self._dead) + len(self._buried)
         return held + len(self._rows) * ROW_BYTES_ESTIMATE + marked * SEQ_BYTES_ESTIMATE
+
+    @property
+    def directory_bytes_to_come(self) -> int:
+        """Of the directories that the tail will have as a block, about."""
+        return (self._tail_rows + len(self._rows)) * self.directory_row_bytes
+
+    @property
+    def directory_row_bytes(self) -> int:
+        """What the indices add to a row, about."""
+        return len(self._indexes) * DIRECTORY_ROW_BYTES
 
     @property
     def row_count(self) -> int:

@@ -108,6 +108,12 @@ class HotTable:
         young = 0 if self.primary is None else self.primary.nbytes
         return self.published.nbytes + young + max(self._bytes_written - self._bytes_published, 0)
 
+    def _has_room(self, nbytes: int) -> bool:
+        """Whether so much more fits, also once the tail has been sealed: directories are made
+        then, and must not lift memory over its bound."""
+        claimed = self.nbytes + self.published.directory_bytes_to_come
+        return bool(claimed + nbytes <= self.table.settings["memory"])
+
     @property
     def waiting_rows(self) -> int:
         """Rows that are written but not yet visible."""
@@ -122,7 +128,7 @@ class HotTable:
 
     def append(self, accepted: Accepted) -> AppendResult:
         """Store an accepted batch as the table says; returns when it is durable and visible."""
-        nbytes = accepted.nbytes
+        nbytes = accepted.nbytes + accepted.rows * self.published.directory_row_bytes
         deadline_s = time.monotonic() + self._wait_s
         while True:
             self._wait_for_room(nbytes, deadline_s)
@@ -133,7 +139,7 @@ class HotTable:
                     # Its first appearance may be in another thread's hands: wait for that too.
                     ticket, result = log.written_ticket(), None
                     break
-                if self.nbytes + nbytes <= self.table.settings["memory"]:
+                if self._has_room(nbytes):
                     result = self._sorter().sort(accepted)
                     point("append.checked")
                     ticket = self._write(log, accepted, result)
@@ -155,7 +161,7 @@ class HotTable:
             log = self.log
             watermark = self.progress.watermark_us()
             is_late = watermark is not None and time_us < watermark
-            if is_late or self.nbytes + ROW_BYTES_ESTIMATE > self.table.settings["memory"]:
+            if is_late or not self._has_room(ROW_BYTES_ESTIMATE):
                 return False
             seq, newest = self._next_seq, self.progress.newest_of_one(time_us)
             encoded = frame.encode_row(seq, row, newest, self._clock.now_us())
@@ -205,10 +211,7 @@ class HotTable:
     def _wait_for_room(self, nbytes: int, deadline_s: float) -> None:
         """Wait until the batch fits the table's memory; raise when it does not in time."""
 
-        def has_room() -> bool:
-            return self.nbytes + nbytes <= int(self.table.settings["memory"])
-
-        if has_room():
+        if self._has_room(nbytes):
             return
         settings, name = self.table.settings, self.table.name
         if nbytes > settings["memory"]:
@@ -223,7 +226,8 @@ class HotTable:
         if self.on_pressure is not None:
             self.on_pressure(self)
         with self._freed:
-            if self._freed.wait_for(has_room, max(deadline_s - time.monotonic(), 0)):
+            left_s = max(deadline_s - time.monotonic(), 0)
+            if self._freed.wait_for(lambda: self._has_room(nbytes), left_s):
                 return
         raise BackpressureError(
             f'the memory of table "{name}" is full; waited {self._wait_s:g} s for room',
