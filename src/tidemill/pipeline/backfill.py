@@ -39,7 +39,7 @@ from tidemill.history.reading import scan_sql
 from tidemill.history.storage import Storage
 from tidemill.history.writing import SEQ
 from tidemill.pipeline.digesting import DigestWork, Export, exported
-from tidemill.pipeline.jobs import JobContext, Outcome
+from tidemill.pipeline.jobs import JobContext, OfTable, Outcome
 from tidemill.pipeline.spans import Span, spans_of
 from tidemill.types import quote
 
@@ -138,7 +138,7 @@ def _groups(span: Span[DataFile]) -> Iterator[tuple[NewFile, ...]]:
 
 
 @dataclass(frozen=True)
-class BackfillJob:
+class BackfillJob(OfTable):
     """One step of a back-fill; its value is how many partitions are left."""
 
     digest: Table
@@ -148,15 +148,6 @@ class BackfillJob:
     export: Export | None = None
     kind: str = field(default="backfill", init=False)
     exclusive: bool = field(default=True, init=False)
-
-    @property
-    def table_id(self) -> int:
-        """The stream's, since it is the stream's files that must stay as they are."""
-        return self.table.table_id
-
-    @property
-    def table_name(self) -> str:
-        return self.table.name
 
     def explain(self) -> list[str]:
         return [f'back-fill digest "{self.digest.name}" of table "{self.table_name}"']

@@ -40,7 +40,7 @@ from tidemill.history.reading import scan_sql
 from tidemill.history.storage import Storage
 from tidemill.history.writing import WriteSpec, write_rows
 from tidemill.hot.crash import point
-from tidemill.pipeline.jobs import JobContext, Outcome
+from tidemill.pipeline.jobs import JobContext, OfTable, Outcome
 from tidemill.pipeline.spans import spans_of, touches
 
 FAN = 4
@@ -264,7 +264,7 @@ def _packed(lo_us: int, hi_us: int, files: Sequence[DataFile]) -> Iterator[Group
 
 
 @dataclass(frozen=True)
-class CompactJob:
+class CompactJob(OfTable):
     """The job around the plan, made when its turn has come."""
 
     table: Table
@@ -273,14 +273,6 @@ class CompactJob:
     cold_before_us: int | None
     kind: str = field(default="compact", init=False)
     exclusive: bool = field(default=True, init=False)
-
-    @property
-    def table_id(self) -> int:
-        return self.table.table_id
-
-    @property
-    def table_name(self) -> str:
-        return self.table.name
 
     def explain(self) -> list[str]:
         return [f'compact small files of table "{self.table_name}"']
@@ -311,7 +303,7 @@ class CompactJob:
 
 
 @dataclass(frozen=True)
-class ExpireJob:
+class ExpireJob(OfTable):
     """Drop whole partitions that retention no longer wants (document 002 §VI-D), and with them, in
     one transaction, what digests of the table hold of them."""
 
@@ -321,14 +313,6 @@ class ExpireJob:
     aside_before_us: int
     kind: str = field(default="expire", init=False)
     exclusive: bool = field(default=True, init=False)
-
-    @property
-    def table_id(self) -> int:
-        return self.table.table_id
-
-    @property
-    def table_name(self) -> str:
-        return self.table.name
 
     def explain(self) -> list[str]:
         return [f'drop expired partitions of table "{self.table_name}"']

@@ -18,7 +18,7 @@ from tidemill.digests.partials import Origin, merge_partials, read_partials, wri
 from tidemill.history.storage import Storage
 from tidemill.hot.crash import point
 from tidemill.pipeline.compact import TASKS_MAX
-from tidemill.pipeline.jobs import JobContext, Outcome
+from tidemill.pipeline.jobs import JobContext, OfTable, Outcome
 
 FILES_MAX = 8  # of one partition; more are merged
 LARGER = 3  # a file this many times as large as the others together is left out
@@ -62,7 +62,7 @@ def _worth(files: Sequence[DataFile]) -> tuple[DataFile, ...]:
 
 
 @dataclass(frozen=True)
-class DigestCompactJob:
+class DigestCompactJob(OfTable):
     """The job around the plan. It has the stream for itself, as all jobs of its digests have."""
 
     digest: Table
@@ -71,14 +71,6 @@ class DigestCompactJob:
     storage: Storage
     kind: str = field(default="compact", init=False)
     exclusive: bool = field(default=True, init=False)
-
-    @property
-    def table_id(self) -> int:
-        return self.table.table_id
-
-    @property
-    def table_name(self) -> str:
-        return self.table.name
 
     def explain(self) -> list[str]:
         return [f'merge small files of digest "{self.digest.name}"']

@@ -21,6 +21,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+from tidemill.catalog.model import Table
 from tidemill.clock import Clock
 from tidemill.errors import BackpressureError, ClosedError, TidemillError
 from tidemill.pipeline.executor import (
@@ -86,6 +87,20 @@ class Job(Protocol):
     def run(self, context: JobContext) -> Outcome: ...
 
     def commit(self, outcome: Outcome) -> Outcome: ...
+
+
+class OfTable:
+    """A job that keeps its table as ``table``."""
+
+    table: Table
+
+    @property
+    def table_id(self) -> int:
+        return self.table.table_id
+
+    @property
+    def table_name(self) -> str:
+        return self.table.name
 
 
 @dataclass(frozen=True)
