@@ -423,7 +423,11 @@ class Database:
     def _get_view(self, name: str, statement: st.Statement) -> Table:
         view = self.catalog.snapshot().get(name, statement.position)
         if not view.is_view:
-            raise UnsupportedError(f'"{view.name}" is not a view', position=statement.position)
+            raise UnsupportedError(
+                f'"{view.name}" is not a view',
+                hint="SHOW VIEWS lists the views",
+                position=statement.position,
+            )
         return view
 
     def _show_indexes(self, statement: st.ShowIndexes) -> Result:

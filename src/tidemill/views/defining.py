@@ -174,6 +174,7 @@ def check_view(
     if names is not None and len(names) != len(parts.columns):
         raise DefinitionError(
             f"{len(names)} names are given for {len(parts.columns)} columns",
+            hint=f"the query gives {', '.join(parts.columns)}",
             position=position,
         )
     columns = columns_of(names or parts.columns, parts.types)

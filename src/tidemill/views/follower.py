@@ -105,7 +105,6 @@ class Follower:
         self.absorbed_seq = 0
         self.newest_us = TIME_US_MIN  # no row that was taken in is newer
         self._built_seq = 0  # rows behind it were taken from memory
-        self._files_seen = 0
         self._shown_rows = 0
         self._expired_rows = 0
 
@@ -126,11 +125,6 @@ class Follower:
     def lag_rows(self) -> int:
         """Rows that readers of the stream see and that the state does not hold yet."""
         return max(0, self.hot.published.shown_rows - self._shown_rows)
-
-    @property
-    def version(self) -> tuple[int, ...]:
-        """Changes whenever the state does."""
-        return self.figures.rebuilds, self.absorbed_seq, self._files_seen
 
     def drop_state(self) -> None:
         """Give the memory back, for good: the state is larger than it may be."""
@@ -270,7 +264,6 @@ class Follower:
         for file in added:
             self.newest_us = max(self.newest_us, file.time_max_us)
         if fresh:
-            self._files_seen += 1
             partials = self._source.read_files(member.digest, fresh)
             self.kept.absorb_partials(member.digest.table_id, partials)
         return waiting
