@@ -32,11 +32,13 @@ from sim import writer as w
 import tidemill
 from tidemill import keeping
 from tidemill.hot import crash, published, tier
+from tidemill.hot import rows as stored
 
 ACKS_MAX = 150
 RANDOM_DEATHS = 3  # for each round of named points
 # Points that are passed rarely: their kill must come at an early pass. The others come often.
 PASSES_MAX = {
+    "log.unsealed": 9,
     "segment.created": 9,
     "segment.removed": 2,
     "move.planned": 16,
@@ -59,6 +61,7 @@ def small_blocks_end_with_the_test(monkeypatch: pytest.MonkeyPatch) -> None:
     """``open_warehouse`` makes blocks small for good; the tests after this one want them large."""
     monkeypatch.setattr(published, "BLOCK_ROWS", published.BLOCK_ROWS)
     monkeypatch.setattr(published, "BLOCK_ROWS_MAX", published.BLOCK_ROWS_MAX)
+    monkeypatch.setattr(stored, "IN_PLACE_BYTES_MIN", stored.IN_PLACE_BYTES_MIN)
     monkeypatch.setattr(tier, "EXPIRE_EVERY_S", tier.EXPIRE_EVERY_S)
     monkeypatch.setattr(keeping, "LOOK_EVERY_S", keeping.LOOK_EVERY_S)
 

@@ -34,8 +34,10 @@ def nothing_by_itself(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.parametrize("first", range(0, SEEDS, PER_WAREHOUSE))
 def test_views_answer_what_their_queries_answer(
-    tmp_path: Path, small_blocks: int, first: int
+    tmp_path: Path, small_blocks: int, first: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if first // PER_WAREHOUSE % 2:  # batches are small here: as if there were rows for each group
+        monkeypatch.setattr("tidemill.views.states.ROWS_A_GROUP_MIN", 0)
     with closing(Warehouse(tmp_path / "w")) as warehouse:
         for seed in range(first, first + PER_WAREHOUSE):
             run(seed, warehouse, tmp_path / "shrink")

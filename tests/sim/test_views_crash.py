@@ -25,6 +25,7 @@ from warehouses import difference
 import tidemill
 from tidemill import keeping
 from tidemill.hot import crash, published, tier
+from tidemill.hot import rows as stored
 
 ACKS_MAX = 60
 RANDOM_DEATHS = 3
@@ -36,6 +37,7 @@ def small_blocks_end_with_the_test(monkeypatch: pytest.MonkeyPatch) -> None:
     """``open_warehouse`` makes blocks small for good; the tests after this one want them large."""
     monkeypatch.setattr(published, "BLOCK_ROWS", published.BLOCK_ROWS)
     monkeypatch.setattr(published, "BLOCK_ROWS_MAX", published.BLOCK_ROWS_MAX)
+    monkeypatch.setattr(stored, "IN_PLACE_BYTES_MIN", stored.IN_PLACE_BYTES_MIN)
     monkeypatch.setattr(tier, "EXPIRE_EVERY_S", tier.EXPIRE_EVERY_S)
     monkeypatch.setattr(keeping, "LOOK_EVERY_S", keeping.LOOK_EVERY_S)
 

@@ -32,8 +32,10 @@ from pyarrow import csv
 import tidemill
 from tidemill import keeping
 from tidemill.hot import crash, published, tier
+from tidemill.hot import rows as stored
 
 BLOCK_ROWS = 500
+IN_PLACE_BYTES_MIN = 4_096  # some batches are larger, most are not
 BATCHES_MAX = 1_000
 ROUNDS_MAX = 2_000  # of tending
 BATCHES_PER_ROUND = 2
@@ -93,6 +95,7 @@ def open_warehouse(folder: str) -> tidemill.Database:
 
     History is looked after by ``_tend`` and by nobody else."""
     published.BLOCK_ROWS, published.BLOCK_ROWS_MAX = BLOCK_ROWS, 2 * BLOCK_ROWS
+    stored.IN_PLACE_BYTES_MIN = IN_PLACE_BYTES_MIN
     tier.EXPIRE_EVERY_S = 0.01
     keeping.LOOK_EVERY_S = 1e6
     db = tidemill.open(

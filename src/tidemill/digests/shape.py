@@ -77,6 +77,12 @@ class DensePlan:
     def arguments(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(cell.argument for cell in self.cells if cell.argument))
 
+    @property
+    def is_computed(self) -> bool:
+        """Whether DuckDB is needed at all: to choose rows, to join, or to compute a column."""
+        plain = all(text in self.bare for text in (*self.key_sources, *self.arguments))
+        return not (self.is_simple and self.where is None and plain)
+
     def select_sql(self, source: str) -> str:
         """The digest's columns in their own types, over arrays as ``source``."""
         parts = [

@@ -81,6 +81,8 @@ class Block:
         skip = rows_up_to(self, seq)
         if not skip:
             return self
+        if skip == self.rows:  # those behind were replaced
+            return None
         seqs = None if self.seqs is None else self.seqs[skip:]
         first = self.first_seq + skip if seqs is None else int(seqs[0])
         batch = self.batch.slice(skip)

@@ -12,6 +12,7 @@ import signal
 POINTS = (
     "append.checked",
     "log.partial",
+    "log.unsealed",
     "log.written",
     "log.synced",
     "append.published",

@@ -9,18 +9,24 @@ The checksum covers all that follows it. One frame is one acknowledgement: the r
 rows diverted to ``$late`` and ``$rejected``, the source's offset and the counters stand or fall
 together. Kind ARROW carries record batches; kind ROWS carries single rows as msgpack, because
 building an Arrow batch for one row costs ten times more than the rest of its way.
+
+A large batch is written from the producer's own buffers, which somebody may still change. Its
+checksum is taken from the file when all else stands there, and the header goes last (``Layout``).
 """
 
 from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, TypeAlias
 
 import ormsgpack
 import pyarrow as pa
+
+from tidemill.hot.message import Message
 
 ARROW = 1
 ROWS = 2
@@ -34,6 +40,8 @@ _CHECKED = struct.Struct("<IQIQ")  # kind, body bytes, meta bytes, first seq
 HEADER_BYTES = _HEADER.size
 _ALIGN = 8
 _PADS = [b"\0" * count for count in range(_ALIGN)]
+
+Section: TypeAlias = pa.Buffer | Message
 
 
 @dataclass(frozen=True)
@@ -51,19 +59,53 @@ class TornError(Exception):
     """The bytes at an offset are no whole frame; whether that is a torn tail, the reader says."""
 
 
-def encode(
-    kind: int, first_seq: int, meta: Mapping[str, Any], sections: list[tuple[str, pa.Buffer]]
-) -> list[bytes | memoryview]:
-    """The buffers of a frame, ready for one gathered write."""
+@dataclass(frozen=True)
+class Layout:
+    """A frame without its header: ``parts`` are its body, ``places`` say where in the frame each
+    section begins."""
+
+    kind: int
+    first_seq: int
+    meta_bytes: int
+    parts: tuple[bytes | memoryview, ...]
+    places: tuple[int, ...]
+
+    @cached_property
+    def body_bytes(self) -> int:
+        return sum(len(part) for part in self.parts)
+
+    def header(self, body: Iterable[bytes | memoryview]) -> bytes:
+        """The header of the frame whose body has these bytes."""
+        fields = (self.kind, self.body_bytes, self.meta_bytes, self.first_seq)
+        crc = zlib.crc32(_CHECKED.pack(*fields))
+        for part in body:
+            crc = zlib.crc32(part, crc)
+        return _HEADER.pack(
+            _MAGIC, self.kind, self.body_bytes, crc, self.meta_bytes, self.first_seq
+        )
+
+
+def lay_out(
+    kind: int, first_seq: int, meta: Mapping[str, Any], sections: Sequence[tuple[str, Section]]
+) -> Layout:
     packed = ormsgpack.packb({**meta, "x": [[name, part.size] for name, part in sections]})
     parts: list[bytes | memoryview] = [packed, _PADS[-len(packed) % _ALIGN]]
-    for _, part in sections:
-        parts += [memoryview(part), _PADS[-part.size % _ALIGN]]
-    body_bytes = sum(len(part) for part in parts)
-    crc = zlib.crc32(_CHECKED.pack(kind, body_bytes, len(packed), first_seq))
-    for part in parts:
-        crc = zlib.crc32(part, crc)
-    return [_HEADER.pack(_MAGIC, kind, body_bytes, crc, len(packed), first_seq), *parts]
+    places, at = [], HEADER_BYTES + len(packed) + -len(packed) % _ALIGN
+    for _, section in sections:
+        pieces = section.parts if isinstance(section, Message) else (section,)
+        parts += [memoryview(piece) for piece in pieces]
+        parts.append(_PADS[-section.size % _ALIGN])
+        places.append(at)
+        at += section.size + -section.size % _ALIGN
+    return Layout(kind, first_seq, len(packed), tuple(parts), tuple(places))
+
+
+def encode(
+    kind: int, first_seq: int, meta: Mapping[str, Any], sections: Sequence[tuple[str, Section]]
+) -> list[bytes | memoryview]:
+    """The buffers of a frame, ready for one gathered write."""
+    laid = lay_out(kind, first_seq, meta, sections)
+    return [laid.header(laid.parts), *laid.parts]
 
 
 def encode_row(first_seq: int, row: tuple[Any, ...], newest_us: int | None, at_us: int) -> bytes:

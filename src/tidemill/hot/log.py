@@ -2,7 +2,8 @@
 
 1. ``write`` appends one frame with a single gathered write and answers a *ticket*, the count of
    bytes written so far. A write that fails half-way (disk full) is cut off again, so that the log
-   ends with a whole frame and the next write may succeed.
+   ends with a whole frame and the next write may succeed. ``write_in_place`` does the same with a
+   frame whose bytes are then read from the file instead of being kept a second time.
 2. ``wait_durable`` returns when everything up to a ticket is as safe as the table's ``durability``
    promises. With ``sync`` one waiting thread forces the file for all that wait (group commit).
    With ``batch`` the engine's flusher calls ``flush`` at short intervals. With ``none`` nobody
@@ -19,15 +20,19 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol
 
+import pyarrow as pa
+
 from tidemill.errors import CorruptLogError, DiskFullError, DurabilityError
 from tidemill.hot import frame
 from tidemill.hot.crash import is_armed, point
+from tidemill.hot.mapping import MappedFile
 
 SUFFIX = ".tml"
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
@@ -41,6 +46,8 @@ class Files(Protocol):
 
     def sync(self, fd: int) -> None: ...
 
+    def write_at(self, fd: int, part: bytes, offset: int) -> None: ...
+
     def truncate(self, fd: int, size: int) -> None: ...
 
 
@@ -51,8 +58,13 @@ class SystemFiles:
     def sync(self, fd: int) -> None:
         os.fdatasync(fd)
 
+    def write_at(self, fd: int, part: bytes, offset: int) -> None:
+        if os.pwrite(fd, part, offset) != len(part):
+            raise OSError(errno.EIO, "only a part of the bytes could be written")
+
     def truncate(self, fd: int, size: int) -> None:
         os.ftruncate(fd, size)
+        os.lseek(fd, size, os.SEEK_SET)
 
 
 @dataclass(frozen=True)
@@ -104,6 +116,7 @@ class Log:
         self._state = state
         self._changed = threading.Condition()
         self._fd = -1
+        self._mapping: MappedFile | None = None  # of the current segment
         self._size = 0
         self._size_max = segment_bytes
         self._written = 0
@@ -124,10 +137,41 @@ class Log:
 
     def write(self, parts: list[bytes | memoryview]) -> int:
         """Append a frame; the caller holds the table's write lock. Answers its ticket."""
+        self._open_segment()
+        return self._add(self._write_whole(parts))
+
+    def write_in_place(self, laid: frame.Layout) -> tuple[int, pa.Buffer] | None:
+        """Append a frame and answer its ticket and its bytes as they stand in the file; None, with
+        nothing written, if files cannot be mapped here.
+
+        Nobody may look at the bytes before they are durable: what a failed force leaves in them
+        is not known."""
+        self._open_segment()
+        start, size = self._size, frame.HEADER_BYTES + laid.body_bytes
+        try:
+            mapping = self._mapped(start + size)
+        except OSError:
+            return None
+        self._write_whole([bytes(frame.HEADER_BYTES), *laid.parts])
+        whole = mapping.buffer(start, size)
+        point("log.unsealed")
+        header = laid.header([memoryview(whole)[frame.HEADER_BYTES :]])
+        with self._whole_or_nothing():
+            self._files.write_at(self._fd, header, start)
+        return self._add(size), whole
+
+    def _open_segment(self) -> None:
         self.check()
         if self._fd < 0 or self._size >= self._size_max:
             self._start_segment()
-        written = self._write_whole(parts)
+
+    def _mapped(self, size: int) -> MappedFile:
+        """The current segment as memory, so many bytes at least."""
+        if self._mapping is None or self._mapping.size < size:
+            self._mapping = MappedFile(self._fd, max(size, 2 * self._segment_bytes))
+        return self._mapping
+
+    def _add(self, written: int) -> int:
         self._size += written
         point("log.written")
         with self._changed:
@@ -222,7 +266,7 @@ class Log:
             if self._failure is None and self.durability != "none":
                 self.flush()
             os.close(self._fd)
-            self._fd = -1
+            self._fd, self._mapping = -1, None
 
     def _write_whole(self, parts: list[bytes | memoryview]) -> int:
         total = sum(len(part) for part in parts)
@@ -230,17 +274,22 @@ class Log:
             self._files.write(self._fd, [b"".join(parts)[: total // 2]])
         point("log.partial")
         done = 0
-        try:
+        with self._whole_or_nothing():
             while done < total:
                 rest = parts if done == 0 else _after(parts, done)
                 done += self._files.write(self._fd, rest[:_WRITE_PARTS_MAX])
+        return total
+
+    @contextmanager
+    def _whole_or_nothing(self) -> Iterator[None]:
+        try:
+            yield
         except OSError as error:
             self._cut(error)
             raise self._translated(error) from error
         except BaseException as error:  # Ctrl-C between two writes must not leave half a frame
             self._cut(error)
             raise
-        return total
 
     def _cut(self, error: BaseException) -> None:
         """Remove a half-written frame. If even that fails, nothing more may be written."""
@@ -292,10 +341,10 @@ class Log:
         opening = b"".join(frame.encode(frame.STATE, next_seq, state, []))
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            fd = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_TRUNC)
+            fd = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_TRUNC)
         except OSError as error:
             raise self._translated(error) from error
-        self._fd, self._size = fd, 0
+        self._fd, self._size, self._mapping = fd, 0, None
         try:
             self._size = self._write_whole([opening])
             self._size_max = self._size + self._segment_bytes

@@ -8,6 +8,7 @@ that is not much larger, which copies every row only a logarithmic number of tim
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import Any, Protocol
 
@@ -18,6 +19,9 @@ import pyarrow as pa
 from tidemill.hot import keys
 
 MERGE_ROWS_MAX = 8_192
+# A piece of many bytes stays by itself: a scan does not notice the seam, while to copy it costs as
+# much as all else that is done to its rows.
+MERGE_BYTES_MAX = 1 << 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +40,14 @@ class Piece:
     def rows(self) -> int:
         return int(self.batch.num_rows)
 
+    @cached_property
+    def nbytes(self) -> int:
+        return int(self.batch.nbytes)
+
+    @property
+    def is_large(self) -> bool:
+        return self.nbytes >= MERGE_BYTES_MAX
+
     def seq_column(self) -> npt.NDArray[np.int64]:
         if self.seqs is not None:
             return self.seqs
@@ -48,6 +60,8 @@ class Piece:
         skip = rows_up_to(self, seq)
         if not skip:
             return self
+        if skip == self.rows:  # those behind were replaced
+            return None
         seqs = None if self.seqs is None else self.seqs[skip:]
         first = self.first_seq + skip if seqs is None else int(seqs[0])
         return Piece(first, self.last_seq, self.batch.slice(skip), seqs)
@@ -94,6 +108,8 @@ def add(pieces: tuple[Piece, ...], newcomer: Piece) -> tuple[Piece, ...]:
     """The pieces with one more at the end, neighbours merged where that pays."""
     start, rows = len(pieces), newcomer.rows
     while start and rows < MERGE_ROWS_MAX and pieces[start - 1].rows <= 2 * rows:
+        if newcomer.is_large or pieces[start - 1].is_large:
+            break
         start -= 1
         rows += pieces[start].rows
     return (*pieces[:start], merge([*pieces[start:], newcomer]))

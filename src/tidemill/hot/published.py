@@ -174,7 +174,7 @@ class Published:
     def _add_piece(self, piece: Piece) -> None:
         self._tail = add(self._tail, piece)
         self._tail_rows += piece.rows
-        self._tail_bytes += int(piece.batch.nbytes)
+        self._tail_bytes += piece.nbytes
 
     def _gather_rows(self) -> None:
         """Turn the rows that came one by one into a piece."""
@@ -193,15 +193,15 @@ class Published:
             pieces, indexes = self._tail, self._indexes
         if not pieces:
             return self.last_seq
-        merged = merge(list(pieces))
-        blocks = self._cut(merged, indexes)
+        parts = [merge(group) for group in _groups(pieces, bool(indexes))]
+        blocks = [block for part in parts for block in self._cut(part, indexes)]
         with self.lock:
             if self._indexes != indexes:  # an index was made or dropped meanwhile
                 blocks = [_reindexed(block, self._indexes) for block in blocks]
             self._set_blocks((*self._blocks, *blocks), added=blocks)
             self._set_tail(self._tail[len(pieces) :])
             self._view = None
-        return merged.last_seq
+        return pieces[-1].last_seq
 
     def _cut(self, merged: Piece, indexes: tuple[Index, ...]) -> list[Block]:
         blocks = []
@@ -228,7 +228,7 @@ class Published:
     def _set_tail(self, tail: tuple[Piece, ...]) -> None:
         self._tail = tail
         self._tail_rows = sum(piece.rows for piece in tail)
-        self._tail_bytes = sum(int(piece.batch.nbytes) for piece in tail)
+        self._tail_bytes = sum(piece.nbytes for piece in tail)
 
     def view(self) -> View:
         """What is published now, held still."""
@@ -366,6 +366,21 @@ class Published:
                 return True
             parts: tuple[Block | Piece, ...] = (*self._blocks, *self._tail)
             return any(p.first_seq < following and p.last_seq >= first_seq for p in parts)
+
+
+def _groups(pieces: tuple[Piece, ...], is_indexed: bool) -> list[list[Piece]]:
+    """Neighbours that become one block. Large pieces are blocks of their own, unless there are
+    indices: each block more is a directory more to look into."""
+    groups: list[list[Piece]] = []
+    is_open = False
+    for piece in pieces:
+        is_large = piece.is_large and not is_indexed
+        if is_open and not is_large:
+            groups[-1].append(piece)
+        else:
+            groups.append([piece])
+        is_open = not is_large
+    return groups
 
 
 def _within(ordered: list[int], part: Block | Piece) -> set[int]:

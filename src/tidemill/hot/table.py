@@ -35,6 +35,7 @@ from tidemill.hot.offsets import Offsets
 from tidemill.hot.primary import PrimaryKeys
 from tidemill.hot.progress import Progress
 from tidemill.hot.published import ROW_BYTES_ESTIMATE, Published, Unit
+from tidemill.hot.rows import RowWriter
 from tidemill.hot.side import REJECTED_SCHEMA, late_batch, rejected_batch
 from tidemill.hot.view import View
 from tidemill.hot.windows import Windows
@@ -78,6 +79,7 @@ class HotTable:
         self.on_pressure: Callable[[HotTable], None] | None = None
         self.on_published: Callable[[HotTable], None] | None = None  # outside of all locks
         self._log: Log | None = None
+        self._rows = RowWriter(table.schema)
         self._clock = clock
         self._wait_s = backpressure_wait_us / 1_000_000
         self._time_at = table.schema.get_field_index(table.time_column)
@@ -241,17 +243,16 @@ class HotTable:
     def _write(self, log: Log, accepted: Accepted, result: Sorted) -> int:
         """Write one frame and advance the state that it describes."""
         now_us = self._clock.now_us()
-        stored = [batch.serialize() for batch in result.stored]
         late = rejected = None
-        sections = [(frame.STORED, part) for part in stored]
+        aside: list[tuple[str, frame.Section]] = []
         if result.late:
             late = pa.concat_batches(
                 [late_batch(rows, result.late_reason, now_us) for rows in result.late]
             )
-            sections.append((frame.LATE, late.serialize()))
+            aside.append((frame.LATE, late.serialize()))
         if result.rejects:
             rejected = rejected_batch(result.rejects, now_us)
-            sections.append((frame.REJECTED, rejected.serialize()))
+            aside.append((frame.REJECTED, rejected.serialize()))
         meta = {
             "n": result.newest_us,
             "g": result.ignored,
@@ -261,11 +262,8 @@ class HotTable:
             "f": accepted.offset,
             "a": now_us,
         }
-        # The rows are read from our own buffers: the caller may reuse theirs.
-        schema = self.table.schema
-        own = tuple(pa.ipc.read_record_batch(part, schema) for part in stored)
         replaced = tuple(result.replaced)
-        ticket = log.write(frame.encode(frame.ARROW, self._next_seq, meta, sections))
+        ticket, own = self._rows.write(log, self._next_seq, meta, result.stored, aside)
         newest = result.newest_us
         unit = Unit(self._next_seq, own, (), late, rejected, replaced, ticket, newest)
         try:

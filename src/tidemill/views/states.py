@@ -17,6 +17,7 @@ from tidemill.federation.duck import Duck
 from tidemill.views.follower import Kept
 
 BATCH_ROWS = 122_880
+ROWS_A_GROUP_MIN = 64  # in a batch, for DuckDB to add them up (docs/design/20261116-view-kernels)
 ReferenceSql = Callable[[int], str]
 
 
@@ -48,21 +49,39 @@ def make_kept(
     plans = {str(d.table_id): _dense_plan(d) for d in digests}
     known = {name: plan for name, plan in plans.items() if plan is not None}
     if may_be_dense and len(known) == len(plans):
-        return _Dense(DenseGroup(known), lambda sql, rows: run(sql, {ROWS: rows}))
+        partials = {str(d.table_id): d.partial for d in digests}
+        return _Dense(DenseGroup(known), partials, lambda sql, rows: run(sql, {ROWS: rows}))
     return _Levels({d.table_id: LevelState(d.columns, d.partial, d.merge, run) for d in digests})
 
 
 class _Dense:
-    def __init__(self, group: DenseGroup, project: Callable[[str, pa.Table], pa.Table]) -> None:
+    """Arrays. Where something is computed of the rows and groups are few, DuckDB adds the rows of
+    a batch up by itself, and arrays take its sums: it need not hand over all it computed."""
+
+    def __init__(
+        self,
+        group: DenseGroup,
+        partials: Mapping[str, str],
+        project: Callable[[str, pa.Table], pa.Table],
+    ) -> None:
+        """``partials`` are the queries of the group's members."""
         self._group = group
         self._project = project
+        self._computed = {n: sql for n, sql in partials.items() if group.plan(n).is_computed}
+        self._bare = [name for name in partials if name not in self._computed]
 
     @property
     def kind(self) -> str:
         return f"dense, {self._group.index.describe()}"
 
     def absorb(self, rows: pa.Table) -> None:
-        self._group.absorb(rows, self._project)
+        if not self._computed or self._group.index.groups * ROWS_A_GROUP_MIN > rows.num_rows:
+            self._group.absorb(rows, self._project)
+            return
+        for name, sql in self._computed.items():
+            self._group.absorb_partials(name, self._project(sql, rows))
+        if self._bare:
+            self._group.absorb(rows, self._project, self._bare)
 
     def absorb_partials(self, digest_id: int, partials: pa.Table) -> None:
         self._group.absorb_partials(str(digest_id), partials)

@@ -8,6 +8,8 @@ import pytest
 from hot_kit import NOW_US, make_batch, make_table, rows_of
 
 from tidemill.hot import published as module
+from tidemill.hot.block import make_block
+from tidemill.hot.piece import Piece
 from tidemill.hot.published import Published, Unit
 from tidemill.hot.side import rejected_batch
 
@@ -31,7 +33,6 @@ def test_a_reader_who_comes_while_a_block_is_made(monkeypatch: pytest.MonkeyPatc
     published.show(unit(51, 15, replaced=(*range(31, 51), 3)))
     expected = [n for n in range(1, 66) if not 31 <= n <= 50 and n != 3]
     seen: list[list[int]] = []
-    make_block = module.make_block
 
     def make(*arguments: Any) -> Any:
         seen.append(seqs(published))
@@ -103,3 +104,15 @@ def test_the_bytes_of_small_appends_are_few_pieces() -> None:
             published.show(unit(n, 1))
     assert len(published._tail) <= 12
     assert seqs(published) == list(range(1, 2_000))
+
+
+def test_nothing_is_left_behind_a_number_when_the_rows_behind_were_replaced() -> None:
+    batch = make_batch([(NOW_US + n, n, "x", 0.5) for n in range(3)])
+    piece = Piece(7, 9, batch).without_rows({9})
+    block = make_block(1, 7, batch, (), "ts").without_rows({9}, ())
+    assert block is not None
+    for part in (piece.after(8), block.after(8, ())):
+        assert part is None
+    for part in (piece.after(7), block.after(7, ())):
+        assert part is not None
+        assert (part.first_seq, part.rows) == (8, 1)
