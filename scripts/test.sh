@@ -1,11 +1,15 @@
 #!/bin/sh
-# Runs the tests: the fast ones, then those that start Spark, in a process of their own.
-# Arguments go to pytest; with an own -m there is one run only.
+# Runs the tests: those without Spark, then those that start it, so that neither slows the other.
+# Each part runs in as many processes as there are cores, a test file in one of them.
+# Arguments go to pytest; with an own -m there is one run only. "-n 0" runs one test after the
+# other in one process, which is what -s (see what tests print) wants.
 set -u
 
 cd "$(dirname "$0")/.."
 
-pytest() { .venv/bin/python -m pytest "$@"; }
+WORKERS_MAX=4
+
+pytest() { .venv/bin/python -m pytest -n auto --maxprocesses="$WORKERS_MAX" "$@"; }
 
 case " $* " in *" -m "*) pytest "$@"; exit ;; esac
 

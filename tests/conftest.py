@@ -11,6 +11,9 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 from postgres import PostgresServer
+from shared_spark import SharedSpark
+
+from tidemill.pipeline.spark import SparkRuntime
 
 QUERIES_DEFAULT = 1_040
 
@@ -35,3 +38,22 @@ def postgres() -> Iterator[PostgresServer]:
     server = PostgresServer()
     yield server
     server.stop()
+
+
+@pytest.fixture(scope="session")
+def spark_of_tests() -> Iterator[SharedSpark]:
+    shared = SharedSpark()
+    yield shared
+    shared.stop()
+
+
+@pytest.fixture(scope="module")
+def shared_spark(spark_of_tests: SharedSpark) -> SparkRuntime:
+    """A running Spark; warehouses opened meanwhile use it."""
+    return spark_of_tests.started()
+
+
+@pytest.fixture(scope="module")
+def no_spark(spark_of_tests: SharedSpark) -> None:
+    """No Spark runs in this process, so that a test can start its own."""
+    spark_of_tests.stop()

@@ -12,10 +12,12 @@ import re
 import threading
 from collections.abc import Mapping
 
+import duckdb
 import pyarrow as pa
 from sqlglot import exp
 
 from tidemill.catalog.model import Table
+from tidemill.errors import QueryError
 from tidemill.federation.duck import REFERENCE, Duck
 from tidemill.federation.planner import HOT
 from tidemill.federation.references import physical_name
@@ -33,11 +35,20 @@ from tidemill.sql.spark import (
 )
 from tidemill.types import Column, SqlType, quote
 
-# What Spark reads from our files as it reads it from Arrow.
+# What Spark reads from our files as it reads it from Arrow; unsigned integers as wider signed ones.
 _FROM_FILES = re.compile(
-    r"BOOLEAN|TINYINT|SMALLINT|INTEGER|BIGINT|FLOAT|DOUBLE|DECIMAL\(\d+,\d+\)|VARCHAR|BLOB|DATE|"
-    r"TIMESTAMP|TIMESTAMP WITH TIME ZONE"
+    r"BOOLEAN|U?TINYINT|U?SMALLINT|U?INTEGER|U?BIGINT|FLOAT|DOUBLE|DECIMAL\(\d+,\d+\)|VARCHAR|BLOB|"
+    r"DATE|TIMESTAMP|TIMESTAMP WITH TIME ZONE"
 )
+# What it reads as something else: as which type, and how that becomes what the view has. A number
+# of 39 digits is an error there, and then the query runs locally.
+_STORED: Mapping[str, tuple[str, str]] = {
+    "HUGEINT": ("STRING", "CAST(? AS DECIMAL(38,0))"),
+    "UUID": (
+        "BINARY",
+        "regexp_replace(lower(hex(?)), '^(.{8})(.{4})(.{4})(.{4})(.{12})$', '$1-$2-$3-$4-$5')",
+    ),
+}
 _IN_PATTERN = re.compile(r"[][{}*?\\,]")
 _log = logging.getLogger("tidemill.routes")
 
@@ -68,16 +79,16 @@ class SparkSqlRoute:
             wanted = query.reads.get(chosen.scan.source.lower(), ())
             for column in _columns(chosen):
                 is_asked = column.name.lower() in {name.lower() for name in wanted}
-                if is_asked and not _FROM_FILES.fullmatch(column.type.name):
+                if is_asked and not _is_readable(column.type.name):
                     return f"Spark's SQL does not read {column.type} from files as DuckDB does"
         return None
 
     def run(self, filled: Filled) -> tuple[pa.Table, list[str]]:
         query = self._translated(filled)
         assert isinstance(query, SparkQuery)
-        tables = [self._table(chosen, query) for chosen in filled.selected]
-        tables += self._references(filled, query)
         try:
+            tables = [self._table(chosen, query) for chosen in filled.selected]
+            tables += self._references(filled, query)
             answer = self._engine.run(query.sql, tables, threading.get_ident())
         except SparkSqlError as error:
             _log.info("the query runs locally instead: %s", error.detail)
@@ -111,6 +122,7 @@ class SparkSqlRoute:
             [self._storage.place(file.path) for file in deletes],
             buried,
             self._given(columns, quote(view), {view: chosen.table}),
+            {c.name: _STORED[c.type.name] for c in columns if c.type.name in _STORED},
         )
 
     def _references(self, filled: Filled, query: SparkQuery) -> list[SparkTable]:
@@ -138,8 +150,20 @@ class SparkSqlRoute:
             f"{given_expression(column.name, column.type.name)} AS {quote(column.name)}"
             for column in columns
         )
-        rows, _ = self._duck.query(f"SELECT {given} FROM {source}", {}, sources)
+        try:
+            rows, _ = self._duck.query(f"SELECT {given} FROM {source}", {}, sources)
+        except QueryError as error:
+            if not isinstance(error.__cause__, duckdb.ConversionException):
+                raise
+            raise SparkSqlError(
+                "rows have values that Spark's SQL cannot hold", detail=error.message
+            ) from error
         return rows
+
+
+def _is_readable(name: str) -> bool:
+    """Whether Spark finds the values of a type in our files."""
+    return name in _STORED or bool(_FROM_FILES.fullmatch(name))
 
 
 def _columns(chosen: Selected) -> list[Column]:

@@ -42,7 +42,7 @@ def expected(count: int) -> list[tuple[int, int, float]]:
 
 
 @pytest.fixture
-def cluster() -> Iterator[SparkCluster]:
+def cluster(no_spark: None) -> Iterator[SparkCluster]:
     with SparkCluster(workers=2) as started:
         yield started
 

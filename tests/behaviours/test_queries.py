@@ -26,6 +26,7 @@ from warehouses import LAYOUTS, difference, files_of, fill, open_inline, quiet
 import tidemill
 from tidemill import TidemillError
 from tidemill.errors import UnsupportedError
+from tidemill.pipeline.spark import SparkRuntime
 
 SEEDS = range(4)
 LAYOUTS_WITH_FILES = LAYOUTS[1:]
@@ -202,7 +203,9 @@ def test_by_partition_in_this_process(pair: Pair, query_count: int) -> None:
 
 
 @pytest.fixture(scope="module")
-def on_spark(plain: Plain, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+def on_spark(
+    plain: Plain, shared_spark: SparkRuntime, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Pair]:
     with quiet() as patch:
         patch.setattr("tidemill.hot.published.BLOCK_ROWS", 32)
         patch.setattr("tidemill.hot.published.BLOCK_ROWS_MAX", 48)

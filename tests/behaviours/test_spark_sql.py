@@ -651,18 +651,19 @@ def check_same(
 
 
 @pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+def pair(shared_spark: SparkRuntime, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     conf = {
         **SPARK_SETTINGS,
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.codegen.wholeStage": "false",  # many queries over few rows
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     }
-    with SparkRuntime("local[2]", conf=conf) as runtime:
-        both = Pair(tmp_path_factory.mktemp("spark_sql"), runtime.session())
-        yield both
-        both.close()
+    session = shared_spark.session().newSession()
+    for name, value in conf.items():
+        session.conf.set(name, value)
+    both = Pair(tmp_path_factory.mktemp("spark_sql"), session)
+    yield both
+    both.close()
 
 
 def test_every_entry_has_a_case() -> None:

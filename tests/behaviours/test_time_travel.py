@@ -115,16 +115,7 @@ def test_rows_of_one_moment_between_flushes(chronicle: Chronicle) -> None:
     chronicle.check()
 
 
-@pytest.mark.parametrize(
-    "policy",
-    [
-        "ignore",
-        pytest.param(
-            "replace",
-            marks=pytest.mark.xfail(strict=True, reason="replaced rows are gone from the past too"),
-        ),
-    ],
-)
+@pytest.mark.parametrize("policy", ["ignore", "replace"])
 def test_keys_of_the_past(chronicle: Chronicle, policy: str) -> None:
     create(chronicle, f", on_conflict = '{policy}'", ", PRIMARY KEY (k, ts)")
     for number in range(12):

@@ -247,7 +247,12 @@ class Table:
         self.rejected += rejects
         self.aside_ever += rejects
         rejected = rejects.total() + ignored
-        self.counters.update(rows_in=len(stored) + rejected, stored=len(stored), rejected=rejected)
+        self.counters.update(
+            rows_in=len(stored) + rejected,
+            stored=len(stored),
+            rejected=rejected,
+            replaced=len(replaced),
+        )
         return len(stored), rejected, len(packages) - len(fresh), aside
 
     def _sort_loaded(

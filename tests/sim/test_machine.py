@@ -363,7 +363,6 @@ class Machine(RuleBasedStateMachine):
         if table is None:
             assert self._code(copy) == "unknown_name"
             return
-        replaces = table.has_key and table.settings["on_conflict"] == "replace"
         expected = table.load(rows, self.now, is_strict)
         if isinstance(expected, str):
             assert self._code(copy) == expected
@@ -375,8 +374,6 @@ class Machine(RuleBasedStateMachine):
             assert self.db.sql(copy).message == message
         else:
             assert self._look(name, folder) == expected
-        if replaces:
-            table.moments.clear()
         self._check_rows(name, table)
 
     def _write_packages(self, packages: list[list[Drawn]]) -> tuple[Path, dict[str, list[Row]]]:
@@ -426,10 +423,8 @@ class Machine(RuleBasedStateMachine):
                 assert self.db.sql(query).fetchall() == wanted, moment
 
     def _keeps_the_past(self, table: Table) -> bool:
-        """Rows that retention drops from memory, or that are replaced in it, are gone for good."""
-        return table.settings["retention"] == "forever" and not (
-            table.has_key and table.settings["on_conflict"] == "replace"
-        )
+        """Rows that retention drops from memory are gone for good."""
+        return bool(table.settings["retention"] == "forever")
 
     # -- time
 

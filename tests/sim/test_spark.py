@@ -24,7 +24,7 @@ from tidemill.engine import Database
 from tidemill.pipeline.executor import PipelineError
 from tidemill.pipeline.jobs import JobHandle
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("no_spark")]
 WAIT_S = 240.0
 POLL_S = 0.01
 

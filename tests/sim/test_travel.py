@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -12,6 +13,7 @@ from warehouses import open_inline, quiet
 from tidemill.clock import FakeClock, from_us
 from tidemill.engine import Database
 from tidemill.hot.marks import Marks
+from tidemill.keeping import MAX_US
 
 START = datetime(2024, 1, 1)
 SECOND_US = 1_000_000
@@ -123,7 +125,98 @@ def test_marks_are_thinned_only_where_they_are_dense() -> None:
     assert (int(10.5 * SECOND_US), 2) in marks.up_to(3)
 
 
-@pytest.mark.xfail(strict=True, reason="what a load replaces is not counted, so it looks expired")
+KEYED = (", PRIMARY KEY (ts, k)", ", on_conflict = 'replace'")
+
+
+@pytest.mark.parametrize("steps", list(itertools.product((False, True), repeat=3)))
+def test_a_row_replaced_after_a_moment_is_there(
+    db: Database, clock: FakeClock, steps: tuple[bool, ...]
+) -> None:
+    """Whether it was in memory or in files when it gave way, and what became of both."""
+    _create(db, *KEYED)
+    moments = {}
+    for number, is_flushed in enumerate(steps):
+        db.append("t", [(START, 1, number), (START, 2 + number, 0)])
+        moments[_pass(clock)] = [(1, number), *((2 + each, 0) for each in range(number + 1))]
+        if is_flushed:
+            db.sql("FLUSH t")
+    for _ in range(2):
+        for moment, rows in moments.items():
+            assert _then(db, moment) == rows
+        db.sql("FLUSH t")
+
+
+@pytest.mark.parametrize("place", ["memory", "log", "files"])
+def test_a_row_that_a_load_replaced_is_there(
+    db: Database, clock: FakeClock, tmp_path: Path, place: str
+) -> None:
+    _create(db, *KEYED)
+    db.append("t", [(START, 1, 1), (START, 2, 1)])
+    if place == "files":
+        db.sql("FLUSH t")
+    before = _pass(clock)
+    _load(db, tmp_path, (START, 1, 2))
+    after = _pass(clock)
+    db.append("t", [(START, 2, 3)])
+    later = _pass(clock)
+    if place != "memory":
+        db.sql("FLUSH t")
+    assert _then(db, before) == [(1, 1), (2, 1)]
+    assert _then(db, after) == [(1, 2), (2, 1)]
+    assert _then(db, later) == [(1, 2), (2, 3)]
+
+
+def test_a_row_that_a_compaction_left_out_is_there(db: Database, clock: FakeClock) -> None:
+    """It was moved, replaced, deleted and compacted away while others of its time were in memory:
+    the first snapshot that holds them all has it no more."""
+    _create(db, *KEYED)
+    for k in range(4):
+        db.append("t", [(START, k, 1)])
+    moment = _pass(clock)
+    hot = next(iter(db._hot.values()))
+    db._keeping._submit_move(hot, 2, "the first two").wait()
+    db.append("t", [(START, 0, 2)])
+    db._keeping._submit_move(hot, 3, "with the deletes").wait()
+    db._keeping._submit_compact(hot.table, MAX_US).wait()
+    db.sql("FLUSH t")
+    assert _then(db, moment) == [(0, 1), (1, 1), (2, 1), (3, 1)]
+
+
+def test_the_log_keeps_replaced_rows_until_they_are_moved(
+    tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A move of older rows removes the segments that nobody needs; the past needs this one."""
+    monkeypatch.setattr("tidemill.config.MEMORY_BYTES_MIN", 1)
+    with quiet(), open_inline(tmp_path / "w", clock, segment_size="4 KB") as db:
+        _create(db, *KEYED)
+        db.append("t", [(START, k, 0) for k in range(300)])
+        db.append("t", [(START, k, 1) for k in range(1_000, 1_300)])
+        moment = _pass(clock)
+        db.append("t", [(START, k, 2) for k in range(1_000, 1_300)])
+        db.append("t", [(START, k, 3) for k in range(2_000, 2_300)])
+        hot = next(iter(db._hot.values()))
+        hot.view()
+        db._keeping._submit_move(hot, 300, "the oldest").wait()
+        assert [v for _, v in _then(db, moment)] == [0] * 300 + [1] * 300
+
+
+def test_replaced_rows_go_with_the_moments_that_had_them(tmp_path: Path, clock: FakeClock) -> None:
+    with quiet(), open_inline(tmp_path / "w", clock, time_travel="1 hour") as db:
+        _create(db, *KEYED)
+        db.append("t", [(START, 1, 1)])
+        moment = _pass(clock)
+        db.append("t", [(START, 1, 2)])
+        db.sql("FLUSH t")
+        assert _then(db, moment) == [(1, 1)]
+        assert len(list((tmp_path / "w/data").rglob("*-past-*"))) == 1
+        clock.advance(2 * 3_600)
+        db.sql("CREATE TABLE other (id INT PRIMARY KEY)")  # any newer snapshot
+        clock.advance(2 * 3_600)
+        db.sql("VACUUM")
+        assert list((tmp_path / "w/data").rglob("*-past-*")) == []
+        assert db.sql("SELECT k, v FROM t").fetchall() == [(1, 2)]
+
+
 def test_rows_that_a_load_replaced_did_not_expire(
     db: Database, clock: FakeClock, tmp_path: Path
 ) -> None:

@@ -44,6 +44,7 @@ def test_views_answer_what_their_queries_answer(
 
 
 @pytest.mark.spark
+@pytest.mark.usefixtures("shared_spark")
 def test_views_on_spark_answer_what_their_queries_answer(tmp_path: Path, small_blocks: int) -> None:
     with closing(Warehouse(tmp_path / "w", spark_master="local[2]")) as warehouse:
         for seed in range(SPARK_SEEDS):

@@ -203,10 +203,10 @@ def check_reserved(history: History, reserved: Sequence[tuple[int, int]]) -> Non
                 )
 
 
-def check_files(table: Table, files: Sequence[NewFile]) -> None:
+def check_files(table: Table, files: Sequence[NewFile], kinds: Sequence[str] = FILE_KINDS) -> None:
     for file in files:
         check_name("file", file.path, PATH_CHARS_MAX)
-        assert file.kind in FILE_KINDS, file
+        assert file.kind in kinds, file
         assert (file.kind == FILE_DIGEST) == table.is_digest, file
         assert file.origin in ORIGINS, file
         assert file.lo_us < file.hi_us, file

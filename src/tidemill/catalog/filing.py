@@ -193,6 +193,7 @@ def put_packages(run: Run, table_id: int, packages: Iterable[Package]) -> None:
             "loaded_at_us": each.loaded_at_us,
             "source": each.source,
             "job_id": each.job_id,
+            "replaced": each.replaced,
         }
         for each in packages
     ]
@@ -264,4 +265,5 @@ def package_of(row: sa.Row[Any]) -> Package:
         loaded_at_us=row.loaded_at_us,
         source=row.source,
         job_id=row.job_id,
+        replaced=row.replaced,
     )

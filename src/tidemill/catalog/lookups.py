@@ -1,4 +1,5 @@
-"""What is asked of the catalog besides snapshots: progress, packages, marks, moves, paths."""
+"""What is asked of the catalog besides snapshots: progress, packages, marks, moves, paths,
+and files that came and went."""
 
 from __future__ import annotations
 
@@ -7,8 +8,8 @@ from collections.abc import Iterable
 import sqlalchemy as sa
 
 from tidemill.catalog import schema
-from tidemill.catalog.filing import IDS_MAX, package_of
-from tidemill.catalog.model import Package
+from tidemill.catalog.filing import FILE_COLUMNS, IDS_MAX, file_of, package_of
+from tidemill.catalog.model import FILE_REPLACED, DataFile, Package
 
 
 def read_snapshots(connection: sa.Connection, count_max: int | None) -> list[tuple[int, int]]:
@@ -43,6 +44,17 @@ def read_seq_at(connection: sa.Connection, table_id: int, at_us: int) -> int | N
 
 def read_known_paths(connection: sa.Connection) -> set[str]:
     return set(connection.scalars(sa.select(schema.files.c.path)))
+
+
+def read_bygone_files(
+    connection: sa.Connection, table_id: int, after_id: int, upto_id: int
+) -> list[DataFile]:
+    files = schema.files.c
+    ended = files.dropped_snapshot > after_id  # an index finds them, however many files live
+    is_asked = sa.or_(files.dropped_snapshot <= upto_id, files.kind == FILE_REPLACED)
+    mine = sa.and_(files.table_id == table_id, files.created_snapshot > after_id)
+    query = sa.select(*FILE_COLUMNS).where(ended, is_asked, mine).order_by(files.file_id)
+    return [file_of(row) for row in connection.execute(query)]
 
 
 def read_packages(

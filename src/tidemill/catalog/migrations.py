@@ -149,7 +149,15 @@ def views(connection: sa.Connection, now_us: int) -> None:
     )
 
 
-MIGRATIONS: tuple[Migration, ...] = (base, owners_and_meta, history, views)
+def replaced(connection: sa.Connection, now_us: int) -> None:
+    """Version 5: how many rows gave way to those of a package; of older ones nobody knows."""
+    _execute(
+        connection,
+        "ALTER TABLE tidemill_packages ADD COLUMN replaced BIGINT NOT NULL DEFAULT 0",
+    )
+
+
+MIGRATIONS: tuple[Migration, ...] = (base, owners_and_meta, history, views, replaced)
 VERSION = len(MIGRATIONS)
 
 

@@ -34,6 +34,7 @@ FILE_LATE = "late"
 FILE_REJECTED = "rejected"
 FILE_DIGEST = "digest"
 FILE_KINDS = (FILE_ROWS, FILE_DELETES, FILE_LATE, FILE_REJECTED, FILE_DIGEST)
+FILE_REPLACED = "replaced"  # rows that gave way before they were moved: no snapshot has them
 ORIGINS = ("move", "load", "compact", "backfill", "seal")
 
 LOADED = "loaded"
@@ -331,7 +332,7 @@ class Package:
     """A file of rows that was loaded, or set aside for a reason.
 
     It is the same package again if name, size and digest are. ``source`` is the name of the
-    source that found it, or 'copy'.
+    source that found it, or 'copy'. ``replaced`` counts rows that gave way to its own.
     """
 
     name: str
@@ -345,6 +346,7 @@ class Package:
     loaded_at_us: int
     source: str
     job_id: str
+    replaced: int = 0
 
 
 @dataclass(frozen=True)

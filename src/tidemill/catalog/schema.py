@@ -212,6 +212,7 @@ packages = sa.Table(
     sa.Column("loaded_at_us", sa.BigInteger, nullable=False),
     sa.Column("source", sa.Text, nullable=False),
     sa.Column("job_id", sa.Text, nullable=False),
+    sa.Column("replaced", sa.BigInteger, nullable=False),
 )
 
 sources = sa.Table(

@@ -2,8 +2,8 @@
 
 A commit of one file to a table of a hundred thousand must not look at the others, nor copy a tuple
 of them. So the partitions that it touches are made anew and the others are kept. Everything is
-sorted and found by bisection. What the last history had computed (rows, bytes) is carried over;
-what it had not, is left for whoever asks. No database here.
+sorted and found by bisection. What the last history had computed (rows, bytes, files of deletes) is
+carried over as far as it still holds; what it had not, is left for whoever asks. No database here.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TypeVar
 
-from tidemill.catalog.model import DataFile, History, Partition, Reservation
+from tidemill.catalog.model import FILE_DELETES, DataFile, History, Partition, Reservation
 
 Item = TypeVar("Item")
 Place = tuple[int, ...]
@@ -57,6 +57,8 @@ def with_files(
     fresh["sides"] = _spliced_partitions(history.sides, *_only(add, drop, False))
     if add or drop:
         fresh.pop("files", None)
+    if any(file.kind == FILE_DELETES for file in (*add, *drop)):
+        fresh.pop("deletes", None)
     for name in ("rows", "bytes"):
         if name in fresh:
             fresh[name] += _total(add, name) - _total(drop, name)
@@ -69,7 +71,7 @@ def rewound(history: History, at: int, left: Iterable[DataFile], moved_seq: int)
     past = older.__dict__
     past["partitions"] = _until(history.partitions, at)
     past["sides"] = _until(history.sides, at)
-    for name in ("files", "rows", "bytes"):
+    for name in ("files", "deletes", "rows", "bytes"):
         past.pop(name, None)
     missing = [file for file in left if find_file(older, *_whereabouts(file)) is None]
     return with_files(older, missing, (), moved_seq=moved_seq)

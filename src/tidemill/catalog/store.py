@@ -22,6 +22,7 @@ from tidemill.catalog import schema
 from tidemill.catalog.connections import Connections
 from tidemill.catalog.lookups import (
     find_move,
+    read_bygone_files,
     read_known_paths,
     read_packages,
     read_progress,
@@ -30,6 +31,7 @@ from tidemill.catalog.lookups import (
 )
 from tidemill.catalog.migrations import migrate
 from tidemill.catalog.model import (
+    DataFile,
     History,
     Index,
     NewFile,
@@ -297,6 +299,7 @@ class Catalog:
         reserved: Sequence[tuple[int, int]] = (),
         packages: Sequence[Package] = (),
         marks: Sequence[tuple[int, int]] = (),
+        replaced: Sequence[NewFile] = (),
     ) -> History:
         """Change a table's history by one snapshot (see ``Transaction.commit_files``)."""
         with self.transaction() as change:
@@ -309,6 +312,7 @@ class Catalog:
                 reserved=reserved,
                 packages=packages,
                 marks=marks,
+                replaced=replaced,
             )
 
     def reserve(self, table_id: int, first_seq: int, last_seq: int) -> None:
@@ -345,6 +349,13 @@ class Catalog:
         self._require_open()
         with self._connections.read() as connection:
             return read_seq_at(connection, table_id, at_us)
+
+    def bygone_files(self, table_id: int, after_id: int, upto_id: int) -> list[DataFile]:
+        """The files of a table that were named after one snapshot and were gone with another, and
+        all files of replaced rows that were named since: what neither of the two can read."""
+        self._require_open()
+        with self._connections.read() as connection:
+            return read_bygone_files(connection, table_id, after_id, upto_id)
 
     def known_paths(self) -> set[str]:
         """The paths of all files that some snapshot, also an older one, may see."""

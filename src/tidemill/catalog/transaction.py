@@ -19,6 +19,7 @@ from tidemill.catalog import checks, filing, schema
 from tidemill.catalog.expiry import forget
 from tidemill.catalog.frozen import FrozenMap
 from tidemill.catalog.model import (
+    FILE_REPLACED,
     DataFile,
     History,
     Index,
@@ -222,24 +223,29 @@ class Transaction:
         reserved: Sequence[tuple[int, int]] = (),
         packages: Sequence[Package] = (),
         marks: Sequence[tuple[int, int]] = (),
+        replaced: Sequence[NewFile] = (),
     ) -> History:
         """Put files into a table's history and take others, by their ids, out of it.
 
         ``moved_seq``: rows of the hot tier up to it are in files now. ``progress``: a text to be
         read back by whoever goes on. ``reserved``: the numbers, first and last, of rows that a
         load brings. ``packages``: what it loaded or set aside. ``marks``: moments and the last
-        number each, as (at_us, seq). Files, moves and reservations make a snapshot, the others
-        alone do not. One transaction may do so for several tables: a stream and its digests.
+        number each, as (at_us, seq). ``replaced``: files of rows that gave way to others before
+        they were moved; they end with the snapshot that names them, so that none has them, and
+        ``Catalog.bygone_files`` finds them. Files, moves and reservations make a snapshot, the
+        others alone do not. One transaction may do so for several tables: a stream and its digests.
         """
         before = checks.history_of(self.snapshot, table_id)
         moved = checks.check_moved(before, moved_seq)
         checks.check_reserved(before, reserved)
         checks.check_files(checks.live_table(self.snapshot, table_id), add)
+        checks.check_files(checks.live_table(self.snapshot, table_id), replaced, (FILE_REPLACED,))
         checks.check_packages(packages)
         checks.check_text("progress", progress or "")
         dropped = self._find_files(before, drop)
         ranges = [Reservation(first, last, self.snapshot_id) for first, last in reserved]
         added = self._write_files(before, add, dropped)
+        self._write_replaced(table_id, replaced)
         after = with_files(before, added, dropped, moved_seq=moved, reservations=ranges)
         if moved > before.moved_seq:
             filing.put_move(self._run, table_id, self.snapshot_id, moved)
@@ -252,7 +258,7 @@ class Transaction:
             filing.put_packages(self._run, table_id, packages)
         if marks:
             filing.put_marks(self._run, table_id, marks)
-        if added or dropped or ranges or moved > before.moved_seq:
+        if added or dropped or replaced or ranges or moved > before.moved_seq:
             histories = FrozenMap({**self.snapshot.histories, table_id: after})
             self._change(histories=histories)
             return after
@@ -374,6 +380,18 @@ class Transaction:
         ]
         self._insert_files(added)
         return added
+
+    def _write_replaced(self, table_id: int, files: Sequence[NewFile]) -> None:
+        """Name files that end as they begin: they are of no generation, and of no snapshot."""
+        if not files:
+            return
+        first_id = filing.next_file_id(self._run, len(files))
+        named = [
+            filing.named(file, first_id + number, table_id, 0, False, self.snapshot_id)
+            for number, file in enumerate(files)
+        ]
+        self._insert_files(named)
+        filing.drop_files(self._run, [file.file_id for file in named], self.snapshot_id)
 
     def _insert_files(self, files: Sequence[DataFile]) -> None:
         try:

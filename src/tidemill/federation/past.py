@@ -12,25 +12,51 @@ snapshot S of that moment, and the rows that were in memory then. Those have seq
 behind S's ``moved_seq`` and up to the one that the table had reached at T; today they are in the
 files of a later snapshot or still in memory. Rows that were loaded since have numbers in between,
 too, but theirs were reserved, and the catalog says for which snapshot.
+
+**The past of keys.** A row of that time may have given way since to a newer one with its primary
+key. So all rows up to the number that was reached are gathered, whatever became of them, and of
+each key the newest is the row that was seen. Where a replaced row is:
+
+1. in the files of S, if it was there at T: what deleted it came later than S;
+2. in a file of a later snapshot, under deletes that S does not have: they are not obeyed, except
+   for those of S itself (a load had taken a row out of memory);
+3. in a file of a later snapshot that a compaction took the place of, and left the row out: such
+   files are kept as long as S is, and are read beside the others;
+4. in a file of replaced rows, if it gave way before it was moved: no snapshot has these;
+5. in the log, if it is not moved yet (``replaced``).
 """
 
 from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemill.catalog.model import FILE_ROWS, DataFile, History, Snapshot, Table
+from tidemill.catalog.model import (
+    FILE_DELETES,
+    FILE_REPLACED,
+    FILE_ROWS,
+    DataFile,
+    History,
+    Snapshot,
+    Table,
+)
 from tidemill.catalog.store import Catalog
 from tidemill.errors import UnknownNameError
+from tidemill.federation.replaced import rows_in_log
+from tidemill.history.deletes import may_delete
 from tidemill.history.ranges import RangeCondition
 from tidemill.history.reading import Pruned, prune, scan_sql, side_sql
 from tidemill.history.storage import Storage
+from tidemill.hot.table import HotTable
 from tidemill.hot.view import View, Wanted
+
+Deleted = Callable[[Sequence[DataFile]], Sequence[int]]
+"""The sequence numbers in files of deletes."""
 
 
 class Pins:
@@ -144,43 +170,118 @@ def present(history: History, view: View, wanted: Wanted) -> PastScan:
 def past(
     catalog: Catalog,
     pins: Pins,
-    table: Table,
-    reached_seq: int | None,
+    hot: HotTable,
     current: Snapshot,
     view: View,
     wanted: Wanted,
     at_us: int,
+    deleted: Deleted,
 ) -> tuple[PastScan, pa.Table]:
-    """What a reader saw at a moment: files, and rows that are in memory still.
-
-    ``reached_seq`` is the sequence number that memory knows the table had reached then."""
+    """What a reader saw at a moment: files, and rows that memory or its log still has. Of a table
+    with a primary key these are all rows up to then: the newest of each key counts."""
+    table = hot.table
     then = catalog.snapshot_at(at_us)
     pin = pins.pin_older(then)
     _check_same(table, then)
     history = then.history(table.table_id)
-    known = [seq for seq in (reached_seq, catalog.seq_at(table.table_id, at_us)) if seq is not None]
-    upto_seq = max([history.moved_seq, *known])
+    marks = (hot.marks.seq_at(at_us), catalog.seq_at(table.table_id, at_us))
+    upto_seq = max([history.moved_seq, *(seq for seq in marks if seq is not None)])
     parts = [Part(_pruned(history, wanted))]
     total = _row_files(history)
-    hot = view.whole(True).slice(0, 0)
+    rows = view.whole(True).slice(0, 0)
     if upto_seq > history.moved_seq:
         later = catalog.snapshot_holding(table.table_id, upto_seq, then.snapshot_id)
-        source = (later or current).history(table.table_id)
-        # Rows of loads have numbers in between; those of that time are in its own files.
-        if (later or current).snapshot_id > then.snapshot_id:
-            without = tuple((r.first_seq, r.last_seq) for r in source.reservations)
-            span = (history.moved_seq + 1, upto_seq)
-            parts.append(Part(_pruned(source, wanted), (), span, without))
-            total += _row_files(source)
+        span = (history.moved_seq + 1, upto_seq)
         if later is None:
-            hot = _between(view.whole(True), history.moved_seq, upto_seq)
-    table_rows = hot if wanted.with_seq else hot.drop_columns(["_seq"])
+            rows = _between(view.whole(True), *span)
+            if table.primary_key:
+                # The log before the catalog: rows go from the one to the other, never back.
+                rows = pa.concat_tables([rows, _died(hot, view, span, history, deleted)])
+        source = later or current
+        if table.primary_key:
+            parts += _since_with_keys(catalog, then, source, table, wanted, span)
+        elif source.snapshot_id > then.snapshot_id:
+            parts.append(_since(source.history(table.table_id), wanted, span))
+        if source.snapshot_id > then.snapshot_id:
+            total += _row_files(source.history(table.table_id))
+    table_rows = rows if wanted.with_seq else rows.drop_columns(["_seq"])
     return PastScan(tuple(parts), total, pin), table_rows
 
 
-def _between(rows: pa.Table, after_seq: int, upto_seq: int) -> pa.Table:
+def _since(source: History, wanted: Wanted, span: tuple[int, int]) -> Part:
+    """Rows of a span in the files of a later snapshot. Rows of loads have numbers in between;
+    those of that time are in its own files."""
+    without = tuple((each.first_seq, each.last_seq) for each in source.reservations)
+    return Part(_pruned(source, wanted), (), span, without)
+
+
+def _since_with_keys(
+    catalog: Catalog,
+    then: Snapshot,
+    source: Snapshot,
+    table: Table,
+    wanted: Wanted,
+    span: tuple[int, int],
+) -> Iterator[Part]:
+    """The same for a table with a primary key: also rows that were replaced since."""
+    table_id = table.table_id
+    after_id, upto_id = then.snapshot_id, source.snapshot_id
+    obeyed = _reaching(then.history(table_id), span)
+    if upto_id > after_id:
+        part = _since(source.history(table_id), wanted, span)
+        yield replace(part, pruned=replace(part.pruned, deletes=obeyed))
+    bygone = catalog.bygone_files(table_id, after_id, max(upto_id, after_id))
+    files = [
+        file
+        for file in (*_left_out(source.history(table_id), bygone, after_id), *_replaced(bygone))
+        if file.seq_min <= span[1] and file.seq_max >= span[0] and _is_in_time(file, wanted)
+    ]
+    if files:
+        size = sum(file.bytes for file in files)
+        yield Part(Pruned(tuple(files), obeyed, len(files), size, {}), (), span)
+
+
+def _reaching(history: History, span: tuple[int, int]) -> tuple[DataFile, ...]:
+    """Files of deletes that name rows which were in memory then."""
+    return tuple(file for file in history.deletes if file.seq_max >= span[0])
+
+
+def _left_out(source: History, bygone: Sequence[DataFile], after_id: int) -> Iterator[DataFile]:
+    """Files that moves wrote and compactions replaced, if rows in them were deleted meanwhile."""
+    held = [file for file in source.deletes if file.created_snapshot > after_id]
+    deletes = [*held, *(file for file in bygone if file.kind == FILE_DELETES)]
+    for file in bygone:
+        is_moved = file.kind == FILE_ROWS and file.origin == "move"
+        if is_moved and any(may_delete(each, file) for each in deletes):
+            yield file
+
+
+def _replaced(bygone: Sequence[DataFile]) -> Iterator[DataFile]:
+    return (file for file in bygone if file.kind == FILE_REPLACED)
+
+
+def _is_in_time(file: DataFile, wanted: Wanted) -> bool:
+    low_us, high_us = wanted.low_us, wanted.high_us
+    return (low_us is None or file.time_max_us >= low_us) and (
+        high_us is None or file.time_min_us <= high_us
+    )
+
+
+def _died(
+    hot: HotTable, view: View, span: tuple[int, int], history: History, deleted: Deleted
+) -> pa.Table:
+    """Rows of a span that memory let go of since then, from the log."""
+    dead = list(view.dead.items())  # it may grow meanwhile
+    seqs = {seq for seq, by in dead if span[0] <= seq <= span[1] <= by}
+    obeyed = _reaching(history, span) if seqs else ()
+    if obeyed:
+        seqs -= set(deleted(obeyed))
+    return rows_in_log(hot, seqs)
+
+
+def _between(rows: pa.Table, first_seq: int, last_seq: int) -> pa.Table:
     seqs = rows.column("_seq")
-    return rows.filter(pc.and_(pc.greater(seqs, after_seq), pc.less_equal(seqs, upto_seq)))
+    return rows.filter(pc.and_(pc.greater_equal(seqs, first_seq), pc.less_equal(seqs, last_seq)))
 
 
 def _check_same(table: Table, then: Snapshot) -> None:

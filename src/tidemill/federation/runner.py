@@ -7,7 +7,7 @@ same twice. EXPLAIN uses the same steps, so it shows what runs and not what migh
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
@@ -292,17 +292,22 @@ class Runner:
         at_us = moment_us(scan.as_of, moment.params, moment.now_us)
         hot = self._table(scan.table)
         keys = scan.table.primary_key
+
+        def deleted(files: Sequence[DataFile]) -> Sequence[int]:
+            with self._duck.lent(exact=True) as cursor:
+                return deleted_seqs(self._storage, cursor, files)
+
         # A key's newest row of that time hides those it had replaced then.
         wanted = replace(wanted, with_seq=wanted.with_seq or bool(keys), conditions=())
         found, rows = past(
             self._catalog,
             self._pins,
-            scan.table,
-            hot.marks.seq_at(at_us),
+            hot,
             moment.pin.snapshot,
             view,
             wanted,
             at_us,
+            deleted,
         )
         files_sql = found.sql(self._storage, scan.table, wanted.with_seq)
         if keys and files_sql is None:

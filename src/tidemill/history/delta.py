@@ -36,6 +36,7 @@ from deltalake.transaction import AddAction, RemoveAction, create_table_with_add
 
 from tidemill.catalog.model import FILE_DELETES, FILE_ROWS, DataFile, History, Table
 from tidemill.errors import DurabilityError, UnsupportedError
+from tidemill.history.deletes import may_delete
 from tidemill.history.storage import Storage
 from tidemill.history.writing import SEQ
 
@@ -113,7 +114,7 @@ def waits_for_compaction(history: History) -> bool:
     """Whether files of rows hold rows that are deleted, so that others must not read them."""
     deletes = [file for file in history.files if file.kind == FILE_DELETES]
     rows = [file for file in history.files if file.kind == FILE_ROWS]
-    return any(_touches(gone, file) for gone in deletes for file in rows)
+    return any(may_delete(gone, file) for gone in deletes for file in rows)
 
 
 def publish_delta(storage: Storage, table: Table, history: History, snapshot_id: int) -> int | None:
@@ -252,17 +253,6 @@ def _moment(time_us: int) -> str:
 def _inner_path(file: DataFile) -> str:
     """A file's path inside the table's folder."""
     return file.path.partition("/")[2]
-
-
-def _touches(deletes: DataFile, file: DataFile) -> bool:
-    """Whether rows of a file may be deleted; files named later were written without them."""
-    return (
-        file.created_snapshot < deletes.created_snapshot
-        and deletes.seq_min <= file.seq_max
-        and deletes.seq_max >= file.seq_min
-        and deletes.lo_us < file.hi_us
-        and deletes.hi_us > file.lo_us
-    )
 
 
 def _delta_type(duck: Any, about: str) -> _DeltaType:

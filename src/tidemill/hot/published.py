@@ -364,6 +364,10 @@ class Published:
             aside = (self.late.first_seq, self.rejected.first_seq)
             if any(seq is not None and following >= seq for seq in aside):
                 return True
+            # Rows that were replaced and not moved: the past reads them. Where rows never move, it
+            # begins with what memory holds.
+            if self.moved_seq and any(first_seq <= seq < following for seq in self._dead):
+                return True
             parts: tuple[Block | Piece, ...] = (*self._blocks, *self._tail)
             return any(p.first_seq < following and p.last_seq >= first_seq for p in parts)
 

@@ -5,21 +5,22 @@ the stream's files, the newest partitions first, some ``JOB_BYTES`` at a time:
 
 1. **plan**: files with rows before ``from_us`` (the time from which the digest has everything) by
    the spans of time that they share; as many spans as fit, from the newest on;
-2. **run**: tasks read the files, without deleted rows and without those that a seal wrote before
-   (``progress`` knows their numbers), and write partials by partition;
+2. **run**: tasks read the files, without deleted rows and without those that a seal or a move
+   wrote since the digest was made (``progress`` knows their numbers), and write partials by
+   partition;
 3. **commit**: one transaction names the files and lowers ``from_us`` to the begin of the oldest
    span taken, or says that the digest is complete.
 
 Compactions may have joined partitions over ``from_us``; rows from there on are left out by their
-time. The job has the stream's table for itself: rows that moves and loads bring below ``from_us``
-are in files before or after it, never in between.
+time. The job has the stream's table for itself: rows that loads bring below ``from_us`` are in
+files before or after it, never in between.
 """
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
@@ -38,7 +39,8 @@ from tidemill.history.partitions import partition_of
 from tidemill.history.reading import scan_sql
 from tidemill.history.storage import Storage
 from tidemill.history.writing import SEQ
-from tidemill.pipeline.digesting import DigestWork, Export, exported
+from tidemill.hot.crash import point
+from tidemill.pipeline.digesting import DigestWork, Export, exported, without_loads
 from tidemill.pipeline.jobs import JobContext, OfTable, Outcome
 from tidemill.pipeline.spans import Span, spans_of
 from tidemill.types import quote
@@ -156,7 +158,9 @@ class BackfillJob(OfTable):
         progress = Progress.read(self.catalog.progress(self.digest.table_id))
         if progress.is_complete:
             return Outcome(detail="nothing to do", value=0)
-        work = DigestWork(Digest.of(self.digest), progress)
+        history = self.catalog.snapshot().history(self.table_id)
+        own = without_loads(progress.sealed, history)  # some may have come since a move
+        work = DigestWork(Digest.of(self.digest), replace(progress, sealed=own))
         with exported(self.storage, [work], self.export, context.job_id) as (ready,):
             return self._run(context, ready)
 
@@ -171,6 +175,7 @@ class BackfillJob(OfTable):
         name = f'backfill "{self.digest.name}"'
         results = context.run_tasks(name, digest_files, plan.tasks, count) if plan.tasks else []
         files = tuple(file for made in results for file in made)
+        point("backfill.written")
         rows = sum(task.rows for task in plan.tasks)
         size = sum(task.bytes for task in plan.tasks)
         return Outcome(rows, size, len(files), plan.explain()[0], (plan, files))
@@ -185,6 +190,7 @@ class BackfillJob(OfTable):
                 # A seal may have come meanwhile; in here nothing changes any more.
                 now = Progress.read(self.catalog.progress(digest_id))
                 change.commit_files(digest_id, files, progress=now.lowered(plan.from_us).text)
+        point("backfill.committed")
         return Outcome(outcome.rows, outcome.bytes, outcome.files, outcome.detail, plan.spans_left)
 
 

@@ -25,7 +25,6 @@ from itertools import pairwise
 import duckdb
 
 from tidemill.catalog.model import (
-    FILE_DELETES,
     FILE_LATE,
     FILE_REJECTED,
     FILE_ROWS,
@@ -36,6 +35,7 @@ from tidemill.catalog.model import (
     Table,
 )
 from tidemill.catalog.store import Catalog
+from tidemill.history.deletes import may_delete
 from tidemill.history.reading import scan_sql
 from tidemill.history.storage import Storage
 from tidemill.history.writing import WriteSpec, write_rows
@@ -105,7 +105,7 @@ def plan_compact(
     groups = list(_groups(table, history, cold_before_us))[:TASKS_MAX]
     if not groups:
         return None
-    deletes = [file for file in history.files if file.kind == FILE_DELETES]
+    deletes = history.deletes
     tasks = tuple(
         CompactTask(
             job_id,
@@ -115,7 +115,7 @@ def plan_compact(
             group.lo_us,
             group.hi_us,
             group.files,
-            tuple(d for d in deletes if any(_touches(d, file) for file in group.files)),
+            tuple(d for d in deletes if any(may_delete(d, file) for file in group.files)),
         )
         for number, group in enumerate(groups)
     )
@@ -125,7 +125,7 @@ def plan_compact(
         d.file_id
         for d in deletes
         # those of rows that are still in the log keep them from coming back
-        if d.seq_max <= history.moved_seq and not any(_touches(d, file) for file in left)
+        if d.seq_max <= history.moved_seq and not any(may_delete(d, file) for file in left)
     ]
     return Compact(job_id, table, tasks, (*sorted(rewritten), *done_with))
 
@@ -135,34 +135,23 @@ def ideal_files(history: History) -> int:
     return sum(-(-max(p.bytes, 1) // TARGET_BYTES) for p in history.partitions if p.rows)
 
 
-def _touches(deletes: DataFile, file: DataFile) -> bool:
-    """Whether rows of a file may be deleted. A file that was named later was written without
-    them: a move or a load has no deleted rows, and a compaction leaves them out."""
-    return (
-        file.created_snapshot <= deletes.created_snapshot
-        and deletes.seq_min <= file.seq_max
-        and deletes.seq_max >= file.seq_min
-        and deletes.lo_us < file.hi_us
-        and deletes.hi_us > file.lo_us
-    )
-
-
 def _groups(table: Table, history: History, cold_before_us: int | None) -> Iterator[Group]:
-    deletes = [file for file in history.files if file.kind == FILE_DELETES]
-    partitions = [p for p in history.partitions if p.rows]
+    deletes = history.deletes
     if cold_before_us is None:
-        cold_before_us = max((p.lo_us for p in partitions), default=0)
+        cold_before_us = max((p.lo_us for p in history.partitions if p.rows), default=0)
     run: list[Group] = []
-    for partition in partitions:
+    for partition in history.partitions:
         rows = [file for file in partition.files if file.kind == FILE_ROWS]
+        if not rows:
+            continue
         if partition.hi_us > cold_before_us:
             yield from (Group(partition.lo_us, partition.hi_us, f) for f in _levels(rows))
             continue
-        hit = [f for f in rows if any(_touches(d, f) for d in deletes)]
+        hit = [f for f in rows if any(may_delete(d, f) for d in deletes)] if deletes else []
         small = [f for f in rows if _is_small(f) and f not in hit]
         for file in hit:
             yield Group(partition.lo_us, partition.hi_us, (file,))
-        if len(small) < len(rows) or not small:
+        if len(small) < len(rows):
             yield from _packed(partition.lo_us, partition.hi_us, _worth(small))
             continue
         group = Group(partition.lo_us, partition.hi_us, tuple(small))
@@ -256,7 +245,7 @@ def _worth(files: Sequence[DataFile]) -> Sequence[DataFile]:
 def _packed(lo_us: int, hi_us: int, files: Sequence[DataFile]) -> Iterator[Group]:
     """Groups that each fit a file; one file alone is no group."""
     rest = list(files)
-    while rest:
+    while len(rest) > 1:
         taken = _first_within(rest)
         if len(taken) > 1:
             yield Group(lo_us, hi_us, tuple(taken))

@@ -6,10 +6,12 @@ in the very transaction that names the rows, so no row is ever in one of the two
 
 Which rows belong into a digest's files:
 
-- of a move, those behind ``after_seq``: a digest that was sealed has the rows before it already;
-- of partitions that the digest's progress covers: what lies below, a back-fill will find in the
-  stream's files. Loads do not have the table for themselves while they run, so they write the
-  partials of all partitions and leave out what is not covered when they commit.
+- of a move, those behind ``after_seq``: a digest that was sealed has the rows before it already.
+  While it is being back-filled, their numbers are noted, as those of a seal are: the back-fill
+  will meet the rows in the stream's files. So a view answers for new rows wherever they are;
+- of a load, those of partitions that the digest's progress covers: what lies below, a back-fill
+  will find. Loads do not have the table for themselves while they run, so they write the partials
+  of all partitions and leave out what is not covered when they commit.
 
 Reference tables that a partial joins are exported to files before the tasks start, as they are at
 that moment, and removed at the end; VACUUM finds them if the job dies.
@@ -19,19 +21,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemill.catalog.frozen import FrozenMap
-from tidemill.catalog.model import FILE_DIGEST, NewFile, Table
+from tidemill.catalog.model import FILE_DIGEST, History, NewFile, Table
 from tidemill.catalog.store import Catalog
 from tidemill.catalog.transaction import Transaction
 from tidemill.digests.definition import Digest
 from tidemill.digests.partials import Cut, cut_rows, write_partials
-from tidemill.digests.progress import Progress
+from tidemill.digests.progress import Progress, Spans
 from tidemill.errors import ConflictError
 from tidemill.history.encoding import read_expression, stored_expression
 from tidemill.history.storage import Storage
@@ -178,7 +180,39 @@ def commit_moved(
                 f'digest "{table.name}" changed while rows of its stream were moved',
                 hint="nothing was moved; the next move takes the rows",
             )
-        change.commit_files(digest_id, digested.get(digest_id, ()), moved_seq=upto_seq)
+        change.commit_files(
+            digest_id,
+            digested.get(digest_id, ()),
+            moved_seq=upto_seq,
+            progress=_with_moved(work, upto_seq, change.snapshot.history(table_id)),
+        )
+
+
+def _with_moved(work: DigestWork, upto_seq: int, history: History) -> str | None:
+    """The progress of a digest that is being back-filled, with the numbers that were moved."""
+    progress = work.progress
+    if progress.is_complete:
+        return None
+    moved = without_loads([(work.after_seq + 1, upto_seq)], history)
+    if progress.sealed and moved and progress.sealed[-1][1] + 1 == moved[0][0]:
+        moved = ((progress.sealed[-1][0], moved[0][1]), *moved[1:])
+        progress = replace(progress, sealed=progress.sealed[:-1])
+    return progress.with_sealed(moved).text
+
+
+def without_loads(spans: Sequence[tuple[int, int]], history: History) -> Spans:
+    """Ranges of numbers without those that were reserved for loads; all ends included."""
+    found: list[tuple[int, int]] = []
+    for begin, end in spans:
+        first = begin
+        for load in sorted(history.reservations, key=lambda each: each.first_seq):
+            if first <= load.last_seq and load.first_seq <= end:
+                if first < load.first_seq:
+                    found.append((first, load.first_seq - 1))
+                first = load.last_seq + 1
+        if first <= end:
+            found.append((first, end))
+    return tuple(found)
 
 
 def commit_loaded(change: Transaction, digested: Digested) -> None:
@@ -210,7 +244,7 @@ def digest_rows(
     cuts = list(cut_rows(narrow, first.time_column, first.partition_us))
     found: dict[int, tuple[NewFile, ...]] = {}
     for work in works:
-        mine = [_behind(cut, work.after_seq) for cut in cuts if work.progress.covers(cut.lo_us)]
+        mine = [_behind(cut, work.after_seq) for cut in cuts]
         references = work.reference_sql(storage)
         written = write_partials(storage, connection, work.digest, mine, origin, label, references)
         found[work.digest.table_id] = tuple(written)

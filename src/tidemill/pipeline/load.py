@@ -378,7 +378,7 @@ class LoadJob:
         ready = replace(ready, files=(*ready.files, *deletes))
         if policy == "ignore":
             return _ignored(replace(ready, ignored=frozenset(gone.tolist())), found.seqs), ()
-        return ready, tuple(int(seq) for seq in gone)
+        return _replacing(ready, found.seqs), tuple(int(seq) for seq in gone)
 
     def _digested(self, ready: _Ready) -> Digested:
         """The partials to be named: of partitions that a digest covers, and of all of them."""
@@ -502,6 +502,7 @@ class LoadJob:
             loaded_at_us=self.clock.now_us(),
             source=self.plan.source,
             job_id=job_id,
+            replaced=package.replaced,
         )
 
     def _remove(self, files: Sequence[NewFile]) -> None:
@@ -537,11 +538,7 @@ def _is_aside(seq: int, first_seq: int, aside: npt.NDArray[np.bool_]) -> bool:
 
 def _ignored(ready: _Ready, seqs: Numbers) -> _Ready:
     """Rows that were left out count as rejected, so that the sum of a package stays right."""
-    firsts, counts = np.unique((seqs - ready.first_seq) // PACKAGE_ROWS_MAX, return_counts=True)
-    by_first = {
-        ready.first_seq + int(at) * PACKAGE_ROWS_MAX: int(n)
-        for at, n in zip(firsts, counts, strict=True)
-    }
+    by_first = _counted(ready, seqs)
     packages = [
         replace(
             package,
@@ -553,3 +550,24 @@ def _ignored(ready: _Ready, seqs: Numbers) -> _Ready:
         for package in ready.packages
     ]
     return replace(ready, packages=tuple(packages))
+
+
+def _replacing(ready: _Ready, seqs: Numbers) -> _Ready:
+    """Packages know how many rows gave way to theirs, so that these are not taken for expired."""
+    by_first = _counted(ready, seqs)
+    packages = [
+        replace(package, replaced=by_first.get(package.first_seq, 0))
+        if package.state == LOADED
+        else package
+        for package in ready.packages
+    ]
+    return replace(ready, packages=tuple(packages))
+
+
+def _counted(ready: _Ready, seqs: Numbers) -> dict[int, int]:
+    """How many of some rows each package has, under its first sequence number."""
+    firsts, counts = np.unique((seqs - ready.first_seq) // PACKAGE_ROWS_MAX, return_counts=True)
+    return {
+        ready.first_seq + int(at) * PACKAGE_ROWS_MAX: int(n)
+        for at, n in zip(firsts, counts, strict=True)
+    }

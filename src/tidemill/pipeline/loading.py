@@ -88,7 +88,8 @@ class LoadTask:
 class Taken:
     """What became of a package; ``state`` is one of the words above. One that changed while it was
     read, or could not be reached, is not done with: a later look may find it whole. ``span_us`` is
-    the first and the last time of its rows."""
+    the first and the last time of its rows; ``replaced`` is known at commit: rows that gave way to
+    them."""
 
     listed: Listed
     state: str
@@ -98,6 +99,7 @@ class Taken:
     first_seq: int = 0
     span_us: tuple[int, int] | None = None
     error: TidemillError | None = None
+    replaced: int = 0
 
     @property
     def reason(self) -> str | None:

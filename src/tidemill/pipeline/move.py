@@ -4,7 +4,8 @@
    are alive (retention and replaced keys take rows away that the log still has);
 2. **run**: tasks read the segments themselves, so rows pass neither through the driver nor through
    Python objects; each writes the files of its rows, sorted and in their final place, and the
-   partials of the table's digests beside them (``digesting``);
+   partials of the table's digests beside them (``digesting``). Rows that others replaced go to
+   files of their own, which only those read who ask for a moment before;
 3. **commit**: one catalog transaction names the files and advances ``moved_seq``; only then does
    the hot tier let go. A reader before it sees the rows in memory, one after it in the files.
 
@@ -29,7 +30,15 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tidemill.catalog.frozen import FrozenMap
-from tidemill.catalog.model import FILE_LATE, FILE_REJECTED, DataFile, History, NewFile, Table
+from tidemill.catalog.model import (
+    FILE_LATE,
+    FILE_REJECTED,
+    FILE_REPLACED,
+    DataFile,
+    History,
+    NewFile,
+    Table,
+)
 from tidemill.catalog.store import Catalog
 from tidemill.errors import CorruptLogError
 from tidemill.history.storage import Storage
@@ -64,7 +73,12 @@ Seqs = npt.NDArray[np.int64]
 class Live:
     """Which rows of the log are still rows of the table: ranges of their numbers."""
 
-    ranges: tuple[tuple[int, int], ...]
+    ranges: tuple[tuple[int, int], ...] = ()
+
+    @classmethod
+    def of(cls, seqs: Iterable[int]) -> Live:
+        ordered = np.array(sorted(seqs), dtype=np.int64)
+        return cls(tuple(_runs(ordered)) if len(ordered) else ())
 
     @property
     def rows(self) -> int:
@@ -114,15 +128,17 @@ class MoveTask:
     storage: Storage
     table: Table
     digests: tuple[DigestWork, ...] = ()
+    replaced: Live = Live()  # where they are not alive, rows for the past
 
 
 @dataclass(frozen=True)
 class Moved:
-    """What a task wrote."""
+    """What a task wrote; ``replaced`` are files of rows for the past."""
 
     files: tuple[NewFile, ...]
     rows: int
     log_bytes: int
+    replaced: tuple[NewFile, ...] = ()
     digested: Digested = field(default_factory=FrozenMap)
 
 
@@ -163,9 +179,11 @@ def plan_move(
     unwritten: frozenset[int],
     reason: str,
     digests: tuple[DigestWork, ...] = (),
+    replaced: frozenset[int] = frozenset(),
 ) -> Move:
-    """The move of a view's rows up to a sequence number. ``unwritten`` are dead rows."""
-    live = live_of(view, upto_seq)
+    """The move of a view's rows up to a sequence number. ``unwritten`` are dead rows; so are
+    those ``replaced``, unless the view still has them."""
+    live, past = live_of(view, upto_seq), Live.of(replaced)
     chosen = _segments_between(list(segments), view.moved_seq, upto_seq)
     tasks = [
         MoveTask(
@@ -178,6 +196,7 @@ def plan_move(
             storage,
             table,
             digests,
+            past,
         )
         for number, group in enumerate(_groups(chosen))
     ]
@@ -276,10 +295,12 @@ class MoveJob:
         files += self._deletes(move)
         point("move.written")
         size = sum(file.bytes for file in files)
-        return Outcome(written, size, len(files), self.reason, (move, tuple(files), digested))
+        past = [file for moved in results for file in moved.replaced]
+        value = (move, tuple(files), tuple(past), digested)
+        return Outcome(written, size, len(files), self.reason, value)
 
     def commit(self, outcome: Outcome) -> Outcome:
-        move, files, digested = outcome.value
+        move, files, past, digested = outcome.value
         if move.upto_seq > move.after_seq:
             with self.catalog.transaction() as change:
                 change.commit_files(
@@ -288,6 +309,7 @@ class MoveJob:
                     moved_seq=move.upto_seq,
                     progress=json.dumps({"offsets": self.hot.offsets.newest()}),
                     marks=self.hot.marks.up_to(move.upto_seq),
+                    replaced=past,
                 )
                 commit_moved(change, self.table_id, move.digests, digested, move.upto_seq)
             point("move.committed")
@@ -317,6 +339,8 @@ class MoveJob:
             unwritten=dead,
             reason=self.reason,
             digests=digests,
+            # once more, since those that died in between were rows of the table as well
+            replaced=self.hot.published.dead_up_to(upto),
         )
 
     def _deletes(self, move: Move) -> list[NewFile]:
@@ -348,12 +372,14 @@ class _Mover:
         self._spec = WriteSpec.of(task.table)
         self._label = f"{task.job_id}-{task.number}-{uuid.uuid4().hex[:6]}"
         self._files: list[NewFile] = []
+        self._replaced: list[NewFile] = []
+        self._past: list[pa.RecordBatch] = []
         self._digested: list[Digested] = []
         self._buffered: list[pa.RecordBatch] = []
 
     def run(self) -> Moved:
         task = self._task
-        rows = log_bytes = held = 0
+        rows = log_bytes = held = past_held = 0
         sides: dict[str, list[pa.RecordBatch]] = {FILE_LATE: [], FILE_REJECTED: []}
         side_seqs: dict[str, list[int]] = {FILE_LATE: [], FILE_REJECTED: []}
         for path in task.paths:
@@ -363,17 +389,25 @@ class _Mover:
                     self._buffered.append(batch)
                     rows += batch.num_rows
                     held += batch.nbytes
+                for batch in replaced_of(read, task):
+                    self._past.append(batch)
+                    past_held += batch.nbytes
                 for kind, batch in sides_of(read, task):
                     sides[kind].append(batch)
                     side_seqs[kind].append(read.first_seq)
                 if held >= BUFFER_BYTES:
                     self._write()
                     held = 0
+                if past_held >= BUFFER_BYTES:
+                    self._write_replaced()
+                    past_held = 0
         self._write()
+        self._write_replaced()
         point("task.written")
         for kind, batches in sides.items():
             self._write_side(kind, batches, side_seqs[kind])
-        return Moved(tuple(self._files), rows, log_bytes, gathered(self._digested))
+        replaced, digested = tuple(self._replaced), gathered(self._digested)
+        return Moved(tuple(self._files), rows, log_bytes, replaced, digested)
 
     def _write(self) -> None:
         task, number = self._task, len(self._files)
@@ -386,6 +420,14 @@ class _Mover:
             label = f"{self._label}-{number}"
             made = digest_rows(storage, self._connection, task.digests, batches, "move", label)
             self._digested.append(made)
+
+    def _write_replaced(self) -> None:
+        task, number = self._task, len(self._replaced)
+        batches, self._past = self._past, []
+        if batches:
+            spec = replace(self._spec, kind=FILE_REPLACED)
+            label = f"{self._label}-past"
+            self._replaced += write_rows(task.storage, spec, batches, label, number, "move")
 
     def _write_side(
         self, kind: str, batches: Sequence[pa.RecordBatch], seqs: Sequence[int]
@@ -433,6 +475,25 @@ def _checked(buffer: pa.Buffer, offset: int, path: Path) -> frame.Frame:
 
 def rows_of(read: frame.Frame, task: MoveTask) -> Iterator[pa.RecordBatch]:
     """The stored rows of a frame that are to be moved, with their sequence numbers."""
+    for rows, seqs in _stored(read, task):
+        yield from _masked(rows, task.live.mask(seqs))
+
+
+def replaced_of(read: frame.Frame, task: MoveTask) -> Iterator[pa.RecordBatch]:
+    """The stored rows of a frame that others replaced before they were moved. One that another of
+    the same frame replaced was never seen."""
+    for rows, seqs in _stored(read, task) if task.replaced.ranges else ():
+        unseen = np.isin(seqs, np.array(read.meta.get("p", ()), dtype=np.int64))
+        yield from _masked(rows, task.replaced.mask(seqs) & ~task.live.mask(seqs) & ~unseen)
+
+
+def _masked(rows: pa.RecordBatch, mask: npt.NDArray[np.bool_]) -> Iterator[pa.RecordBatch]:
+    if mask.any():
+        yield rows if mask.all() else rows.filter(pa.array(mask))
+
+
+def _stored(read: frame.Frame, task: MoveTask) -> Iterator[tuple[pa.RecordBatch, Seqs]]:
+    """The stored rows of a frame in the span of the move, and their sequence numbers."""
     if read.kind == frame.STATE:
         return
     if read.kind == frame.ROWS:
@@ -444,11 +505,11 @@ def rows_of(read: frame.Frame, task: MoveTask) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         seqs = np.arange(first, first + batch.num_rows, dtype=np.int64)
         first += batch.num_rows
-        mask = (seqs > task.after_seq) & (seqs <= task.upto_seq) & task.live.mask(seqs)
+        low, high = np.searchsorted(seqs, (task.after_seq + 1, task.upto_seq + 1))
         columns = [*batch.columns, pa.array(seqs)]
         whole = pa.RecordBatch.from_arrays(columns, schema=task.table.schema.append(SEQ_FIELD))
-        if mask.any():
-            yield whole if mask.all() else whole.filter(pa.array(mask))
+        if low < high:
+            yield whole.slice(low, high - low), seqs[low:high]
 
 
 def sides_of(read: frame.Frame, task: MoveTask) -> Iterator[tuple[str, pa.RecordBatch]]:

@@ -27,6 +27,7 @@ from tidemill.digests.progress import Progress
 from tidemill.errors import ConflictError
 from tidemill.history.storage import Storage
 from tidemill.history.writing import SEQ
+from tidemill.hot.crash import point
 from tidemill.pipeline.jobs import COMMITTED, FAILED, RUNNING, JobBoard, JobRecord, new_job_id
 
 TRIES_MAX = 5
@@ -91,7 +92,9 @@ class Sealer:
             files = write_partials(
                 self.storage, connection, digest, cuts, ORIGIN, label, references
             )
+            point("seal.written")
             if self._commit(digest.table_id, after_seq, upto_seq, files, rows):
+                point("seal.committed")
                 self.board.count(job_id, rows=rows.num_rows, bytes=sum(f.bytes for f in files))
                 self.board.update(job_id, files=len(files))
                 return upto_seq

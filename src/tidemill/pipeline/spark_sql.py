@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -33,7 +33,10 @@ class SparkSqlError(TidemillError):
 @dataclass(frozen=True)
 class SparkTable:
     """A view to be made: the columns with their Spark types, the files that hold rows, the files
-    that name deleted ones, deleted numbers besides, and rows as Arrow of those very columns."""
+    that name deleted ones, deleted numbers besides, and rows as Arrow of those very columns.
+
+    ``stored`` names the columns that are something else in files: the type as which Spark reads
+    them there, and the expression, over ``?``, that makes of it what the view has."""
 
     view: str
     columns: Mapping[str, str]
@@ -41,6 +44,7 @@ class SparkTable:
     deletes: Sequence[str]
     buried: Sequence[int]
     rows: pa.Table
+    stored: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
 
 class SparkSqlEngine:
@@ -86,11 +90,13 @@ class SparkSqlEngine:
         if not table.files:
             return frame
         is_cut = bool(table.deletes or table.buried)
-        read = {**table.columns, SEQ: "BIGINT"} if is_cut else dict(table.columns)
+        read = {**table.columns, **{name: kind for name, (kind, _) in table.stored.items()}}
+        if is_cut:
+            read[SEQ] = "BIGINT"
         stored = session.read.schema(_schema(read)).parquet(*table.files)
         if is_cut:
             stored = self._without(session, stored, table)
-        return stored.select(*(_quoted(name) for name in table.columns)).union(frame)
+        return stored.selectExpr(*(_expression(table, name) for name in table.columns)).union(frame)
 
     def _without(self, session: SparkSession, rows: DataFrame, table: SparkTable) -> DataFrame:
         gone = [session.createDataFrame([(seq,) for seq in table.buried], f"{SEQ} BIGINT")]
@@ -100,6 +106,12 @@ class SparkSqlEngine:
         for more in gone[1:]:
             dead = dead.union(more)
         return rows.join(dead, SEQ, "left_anti")
+
+
+def _expression(table: SparkTable, name: str) -> str:
+    """What a view's column is in files, as it stands or made from that."""
+    _, text = table.stored.get(name, ("", "?"))
+    return f"{text.replace('?', _quoted(name))} AS {_quoted(name)}"
 
 
 def _schema(columns: Mapping[str, str]) -> str:

@@ -25,6 +25,11 @@ def bind_now(tree: exp.Expression) -> bool:
     return found
 
 
+def is_now(node: exp.Expr) -> bool:
+    """Whether a node is a spelling of now() that has the time of day."""
+    return _kind(node) in ("TIMESTAMPTZ", "TIMESTAMP")
+
+
 def _kind(node: exp.Expr) -> str | None:
     """The type of a spelling of now(); None for everything else."""
     if isinstance(node, exp.CurrentTimestamp):

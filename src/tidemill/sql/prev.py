@@ -28,6 +28,7 @@ from tidemill.sql.scopes import base_table
 from tidemill.sql.spelling import WINDOW_FUNCTIONS
 
 PREV = "PREV"
+MADE = "tidemill_prev"  # in the meta of a window function: it was PREV
 _EXAMPLE = "SELECT … FROM RECENT(t, rows => 2, partition_by => vid) WHERE seg <> PREV(seg)"
 _LAG_HINT = "elsewhere write lag(x) OVER (PARTITION BY … ORDER BY ts)"
 _PLACES = ("expressions", "where", "group", "having", "qualify", "order", "distinct", "windows")
@@ -190,6 +191,7 @@ def _lag(call: exp.Anonymous, source: _Source, params: Params) -> exp.Window:
         order=exp.Order(expressions=order),
         over="OVER",
     )
+    window.meta[MADE] = True
     if source.keys:
         window.set("partition_by", [_own(name) for name in source.keys])
     return window

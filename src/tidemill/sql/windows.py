@@ -1,7 +1,8 @@
 """Stream windows as plain SQL: TUMBLE, HOP, SESSION and RECENT in FROM become subqueries.
 
 Each is a function from the call's arguments to a SELECT over the base table, which stays an
-ordinary table reference for the scan planner. All windows are half-open ``[start, end)``:
+ordinary table reference for the scan planner. Windows are half-open ``[start, end)``, but RECENT
+has both its ends (document 002, Def. 2: a row that is exactly the interval old belongs to it):
 
 - TUMBLE: ``window_start`` is the time cut to a multiple of the size since 1970-01-01 UTC.
 - HOP: starts are multiples of the slide; a row meets a small series of offsets, one for each

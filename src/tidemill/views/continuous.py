@@ -19,6 +19,7 @@ from typing import Protocol
 
 from tidemill.catalog.model import NewTable, Table
 from tidemill.errors import TidemillError
+from tidemill.hot.crash import point
 from tidemill.sql import statements as st
 from tidemill.views.kept.closes import Closes
 from tidemill.views.kept.creating import design, has_own_time
@@ -32,6 +33,7 @@ from tidemill.views.kept.definition import (
 )
 from tidemill.views.kept.desk import Desk
 from tidemill.views.kept.ledger import Ledger
+from tidemill.views.kept.reads import reads_others
 from tidemill.views.kept.rows import Rows
 from tidemill.views.kept.streams import Streams, clock_of_hot, time_of
 from tidemill.views.kept.ticks import Ticks
@@ -109,7 +111,8 @@ class Kept:
 
     def _make(self) -> Course:
         desk, table, definition = self._desk, self.table, self.definition
-        ledger = Ledger(desk, table, source_of(table.table_id))
+        is_noted = reads_others(definition.tree(), desk.snapshot())
+        ledger = Ledger(desk, table, source_of(table.table_id), is_noted)
         self._ledgers = (ledger,)
         column = time_of(table)
         own = has_own_time(definition, table, desk)
@@ -117,7 +120,7 @@ class Kept:
             return Ticks(definition, desk, self.streams, ledger, column)
         if definition.slide.on_close:
             return Closes(definition, desk, self.streams, ledger, column, own)
-        loads = Ledger(desk, table, loads_source_of(table.table_id))
+        loads = Ledger(desk, table, loads_source_of(table.table_id), is_noted)
         self._ledgers = (ledger, loads)
         return Rows(definition, desk, self.streams, ledger, loads, column, own)
 
@@ -171,7 +174,7 @@ class Kept:
 
 class Clocks:
     """Up to where streams are complete. A kept query's table is as far as the query is, which may
-    be farther than its newest answer."""
+    be farther than its newest answer, or less far: rows may still come that it answers."""
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
@@ -179,9 +182,12 @@ class Clocks:
 
     def __call__(self, table: Table) -> int | None:
         found = self.kept.get(table.table_id)
-        if found is not None and found.complete_us is not None:
-            return found.complete_us
-        return clock_of_hot(self._desk.hot(table))
+        return clock_of_hot(self._desk.hot(table)) if found is None else found.complete_us
+
+    def at_creation(self, table: Table) -> int | None:
+        """The same; of a query that was not evaluated yet, its newest answer."""
+        clock_us = self(table)
+        return clock_of_hot(self._desk.hot(table)) if clock_us is None else clock_us
 
 
 class KeptQueries:
@@ -216,10 +222,11 @@ class KeptQueries:
 
     def design(self, statement: st.CreateKeptQuery) -> NewTable:
         """The table of a kept query that is to be made; raises if it cannot be kept."""
-        return design(statement, self._desk, self._clocks)
+        return design(statement, self._desk, self._clocks.at_creation)
 
     def follow(self) -> None:
         """Look at the kept queries that the catalog has now."""
+        point("kept.followed")
         with self._turn:
             known = self._clocks.kept
             tables = [each for each in self._desk.snapshot().tables.values() if is_kept(each)]

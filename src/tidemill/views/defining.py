@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
@@ -22,7 +22,8 @@ from tidemill.catalog.model import DIGEST, NEXT_SUFFIX, VIEW, NewTable, Snapshot
 from tidemill.catalog.store import Catalog
 from tidemill.digests.definition import definition_text
 from tidemill.digests.progress import Progress
-from tidemill.errors import DefinitionError, Position, UnsupportedError
+from tidemill.errors import DefinitionError, DependencyError, Position, UnsupportedError
+from tidemill.hot.crash import point
 from tidemill.pipeline.jobs import JobContext, Outcome, Pipeline
 from tidemill.sql import statements as st
 from tidemill.sql.maintain import (
@@ -34,7 +35,7 @@ from tidemill.sql.maintain import (
     to_json,
 )
 from tidemill.sql.parser import parse_one
-from tidemill.types import Column, SqlType
+from tidemill.types import Column, SqlType, quote
 from tidemill.views.kept.definition import definition_of, is_kept
 
 DEFINE_PRIORITY = 0
@@ -187,6 +188,7 @@ def check_view(
             position=position,
         )
     read = _tables_of(query, snapshot)
+    check_settled(snapshot, read, position)
     return NewView(name, query_text, parts, columns, read, settings, position)
 
 
@@ -204,6 +206,19 @@ def named_tree(view: Table) -> exp.Expression:
         ),
     )
     return exp.Select(expressions=[exp.Star()], from_=exp.From(this=inner))
+
+
+def check_settled(snapshot: Snapshot, table_ids: Iterable[int], position: Position | None) -> None:
+    """Refuse to read a view that another one is about to replace: its columns may change."""
+    replaced = {ViewDefinition.of(view).replaces for view in snapshot.views}
+    for table_id in replaced.intersection(table_ids):
+        table = snapshot.table(table_id or 0)
+        if table is not None:
+            raise DependencyError(
+                f'view "{table.name}" is being replaced',
+                hint=f"REFRESH MATERIALIZED VIEW {quote(table.name)} waits for the new one",
+                position=position,
+            )
 
 
 def _tables_of(query: exp.Expression, snapshot: Snapshot) -> tuple[int, ...]:
@@ -234,6 +249,7 @@ def make_view(
             job = _MakeDigests(catalog, table, named)
             pipeline.submit(job, DEFINE_PRIORITY).wait()
             made.update({at: each for (at, _), each in zip(wanted, job.made, strict=True)})
+            point("view.digested")
         digests = tuple(made[at].table_id for at in range(len(new.parts.digests)))
         definition = ViewDefinition(
             new.query,
@@ -242,9 +258,11 @@ def make_view(
             new.tables,
             None if replaces is None else replaces.table_id,
         )
-        return catalog.create_table(
+        view = catalog.create_table(
             NewTable(name, VIEW, new.columns, settings=new.settings, definition=definition.text)
         )
+        point("view.made")
+        return view
     except BaseException:
         with catalog.transaction() as change:
             for digest in made.values():
@@ -256,30 +274,33 @@ def drop_view(catalog: Catalog, view: Table) -> None:
     """Drop a view with its digests, and the one that waits to replace it."""
     with catalog.transaction() as change:
         for each in change.snapshot.views:
-            if each is view or ViewDefinition.of(each).replaces == view.table_id:
+            if view.table_id in (each.table_id, ViewDefinition.of(each).replaces):
                 for digest_id in ViewDefinition.of(each).digests:
                     change.drop_table(digest_id)
                 change.drop_table(each.table_id)
+    point("view.dropped")
 
 
 def swap_view(catalog: Catalog, new: Table) -> None:
     """The new view takes its name from the one that it replaces."""
-    definition = ViewDefinition.of(new)
     with catalog.transaction() as change:
-        old = change.snapshot.table(definition.replaces or 0)
-        name = new.name.removesuffix(NEXT_SUFFIX)
+        waiting = change.snapshot.table(new.table_id)
+        definition = None if waiting is None else ViewDefinition.of(waiting)
+        if definition is None or definition.replaces is None:
+            return  # it was dropped meanwhile, or has its name already
+        old = change.snapshot.table(definition.replaces)
+        if old is not None and dependents(change.snapshot, old.table_id):
+            return  # somebody came to read the old one; the new one waits for them to go
+        name = new.name.removesuffix(NEXT_SUFFIX) if old is None else old.name
         if old is not None:
-            name = old.name
             for digest_id in ViewDefinition.of(old).digests:
                 change.drop_table(digest_id)
             change.drop_table(old.table_id)
         change.rename_table(new.table_id, name)
         for at, digest_id in enumerate(definition.digests):
             change.rename_table(digest_id, f"{name}$digest{at}")
-        settled = ViewDefinition(
-            definition.query, definition.parts, definition.digests, definition.tables
-        )
-        change.alter_definition(new.table_id, settled.text)
+        change.alter_definition(new.table_id, replace(definition, replaces=None).text)
+    point("view.swapped")
 
 
 def dependents(snapshot: Snapshot, table_id: int) -> list[Table]:

@@ -1,13 +1,15 @@
 """Reading digests: what the final query runs over, with the rows at the edges of sliding windows.
 
 Panes that lie inside a window are groups of the state. Of those that its ends cut through, the rows
-are read from the stream; ``sql.maintain.reading`` has the texts that put both together.
+are read from the stream, and joined with reference tables as they were when the rows arrived
+(``versions``); ``sql.maintain.reading`` has the texts that put all of them together.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -23,9 +25,18 @@ from tidemill.digests.definition import Digest
 from tidemill.federation.duck import Duck
 from tidemill.federation.planner import make_plan
 from tidemill.federation.runner import Runner
-from tidemill.sql.maintain import Reach, ViewParts, answer_sql, bounds_sql, reach_of, read_sql
+from tidemill.sql.maintain import (
+    EdgeRows,
+    Reach,
+    ViewParts,
+    answer_sql,
+    bounds_sql,
+    reach_of,
+    read_sql,
+)
 from tidemill.types import quote
 from tidemill.views.follower import Follower
+from tidemill.views.versions import Versions
 
 _PARAMETER = re.compile(r"\$(\w+)")
 TIME_US_MIN, TIME_US_MAX = to_us(datetime.min), to_us(datetime.max)
@@ -43,12 +54,18 @@ class Reads:
 
 class Edges:
     def __init__(
-        self, duck: Duck, runner: Runner, catalog: Catalog, reference_sql: ReferenceSql
+        self,
+        duck: Duck,
+        runner: Runner,
+        catalog: Catalog,
+        reference_sql: ReferenceSql,
+        versions: Versions,
     ) -> None:
         self._duck = duck
         self._runner = runner
         self._catalog = catalog
         self._reference_sql = reference_sql
+        self._versions = versions
 
     def answer(
         self,
@@ -59,20 +76,24 @@ class Edges:
     ) -> tuple[pa.Table, list[str]] | None:
         """A view's answer from its states; None if they cannot give it now."""
         reads = Reads()
-        for at, (digest, follower) in enumerate(zip(digests, followers, strict=True)):
-            end = digest.parts.rows_window
-            if end is not None and follower.newest_us > self._moment(end, values):
-                return None  # rows of the future, which the window does not show yet
-            self._add(reads, at, digest, follower, values)
-        below = [each for digest in digests for each in digest.references]
-        references = {each: self._reference_sql(each) for each in (*below, *parts.above)}
-        sql = answer_sql(parts, reads.texts, references)
-        return self._duck.query(sql, _used(values, sql), reads.sources, exact=True)
+        with ExitStack() as stack:
+            if any(digest.parts.pane is not None and digest.references for digest in digests):
+                stack.enter_context(self._versions.held())
+            for at, (digest, follower) in enumerate(zip(digests, followers, strict=True)):
+                end = digest.parts.rows_window
+                if end is not None and follower.newest_us > self._moment(end, values):
+                    return None  # rows of the future, which the window does not show yet
+                self._add(reads, at, digest, follower, values)
+            below = [each for digest in digests for each in digest.references]
+            references = {each: self._reference_sql(each) for each in (*below, *parts.above)}
+            sql = answer_sql(parts, reads.texts, references)
+            return self._duck.query(sql, _used(values, sql), reads.sources, exact=True)
 
     def _add(
         self, reads: Reads, at: int, digest: Digest, follower: Follower, values: Values
     ) -> None:
         reach, edge = None, None
+        earlier: list[EdgeRows] = []
         if digest.parts.pane is not None:
             reach = self._reach(digest, follower, values)
             if reach.first_us is not None and reach.first_us < follower.stale_before_us:
@@ -80,12 +101,42 @@ class Edges:
             rows = [self._rows(digest, follower, *span) for span in reach.edges]
             found = [part for part in rows if part.num_rows]
             if found:
-                edge = f"tm_edge_{at}"
-                reads.sources[edge] = pa.concat_tables(found)
+                edge, earlier = self._edges(reads, at, digest, pa.concat_tables(found))
+            if digest.references:
+                self._note_reach(digest, reach)
         state = f"tm_state_{at}"
         reads.sources[state] = follower.kept.table(digest.table_id)
         text = follower.kept.select(digest.table_id, state)
-        reads.texts.append(read_sql(digest.parts, f"({text})", edge, reach))
+        reads.texts.append(read_sql(digest.parts, f"({text})", edge, reach, earlier=earlier))
+
+    def _edges(
+        self, reads: Reads, at: int, digest: Digest, rows: pa.Table
+    ) -> tuple[str | None, list[EdgeRows]]:
+        """The rows at the edges under names: those joined with tables as they are now, and those
+        joined with earlier ones."""
+        now, earlier = None, []
+        seqs = rows.column("_seq").to_numpy()
+        own = rows if digest.with_seq else rows.drop_columns(["_seq"])
+        for number, part in enumerate(
+            self._versions.divide(digest.table_id, digest.references, seqs)
+        ):
+            name = f"tm_edge_{at}_{number}"
+            is_all = len(part.places) == len(seqs)
+            reads.sources[name] = own if is_all else own.take(pa.array(part.places))
+            if not part.tables:
+                now = name
+                continue
+            tables = {each: f"tm_was_{at}_{number}_{each}" for each in part.tables}
+            for each, table in part.tables.items():
+                reads.sources[tables[each]] = table
+            earlier.append(EdgeRows(name, tables))
+        return now, earlier
+
+    def _note_reach(self, digest: Digest, reach: Reach) -> None:
+        lows = [low for low, _ in reach.edges if low is not None]
+        low_us = min(lows) if lows else reach.first_us
+        if low_us is not None and (lows or not reach.is_empty):
+            self._versions.reached(digest.table_id, low_us)
 
     # -- windows
 
@@ -126,7 +177,7 @@ class Edges:
         is_held = _held(follower, rows.column("_seq").to_numpy())
         if not is_held.all():
             rows = rows.filter(pa.array(is_held))
-        return rows if digest.with_seq else rows.drop_columns(["_seq"])
+        return rows
 
 
 def _held(follower: Follower, seqs: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:

@@ -25,7 +25,7 @@ from tidemill.config import VIEW_SETTINGS, Settings
 from tidemill.digests.definition import Digest
 from tidemill.digests.partials import read_partials
 from tidemill.digests.progress import Progress
-from tidemill.errors import DependencyError, UnknownNameError
+from tidemill.errors import DependencyError, TidemillError, UnknownNameError
 from tidemill.federation.duck import Duck
 from tidemill.federation.planner import make_plan
 from tidemill.federation.references import References, place_of
@@ -56,6 +56,7 @@ from tidemill.views.moments import Moments
 from tidemill.views.states import family_of, make_kept
 from tidemill.views.status import explain_view, status_row
 from tidemill.views.upkeep import Upkeep
+from tidemill.views.versions import Span, Versions
 
 BACKFILL_PRIORITY = 5
 RETRY_S = 10.0
@@ -81,18 +82,20 @@ class Views:
     def __init__(self, house: House) -> None:
         self.house = house
         self._lock = threading.RLock()  # of the registry itself; held shortly
+        self._turn = threading.RLock()  # one definition or replacement at a time
         self._live: dict[int, LiveView] = {}
         self._followers: dict[int, Follower] = {}  # by digest
         self._by_stream: dict[int, tuple[Follower, ...]] = {}
         self._backfills: dict[int, JobHandle] = {}  # by digest; the newest of each
         self._tried_s: dict[int, float] = {}
+        self._versions = Versions(house.duck)
         self._rooms = Rooms(
             house.catalog,
             house.duck,
             house.runner,
             house.references,
             house.clock,
-            Edges(house.duck, house.runner, house.catalog, place_of),
+            Edges(house.duck, house.runner, house.catalog, place_of, self._versions),
         )
         self.upkeep = Upkeep(self._followers_of)
 
@@ -104,6 +107,7 @@ class Views:
                 for digest in left:
                     change.drop_table(digest.table_id)
         self.follow_catalog()
+        self._versions.open(self._digest_ids())
         self.upkeep.start()
 
     def close(self) -> None:
@@ -256,23 +260,27 @@ class Views:
 
     def create(self, statement: CreateView, replaces: Table | None) -> Table:
         """Make a view; it answers from now on, unless it waits to replace another."""
-        new = self.check(statement)
-        if replaces is not None:
-            self.check_unused(replaces, "replaced")
-            self._drop_next(replaces)
-        view = make_view(new, replaces, self.house.catalog, self.house.pipeline)
-        try:
-            self.follow_catalog()
-            self._live_view(view).read()
-        except BaseException:  # what cannot be read is not made
-            self.drop(view)
-            raise
-        self.look()
-        return view
+        with self._turn:
+            new = self.check(statement)
+            if replaces is not None:  # one that waited may have taken its place meanwhile
+                replaces = self.house.catalog.snapshot().find(statement.name)
+            if replaces is not None:
+                self.check_unused(replaces, "replaced")
+                self._drop_next(replaces)
+            view = make_view(new, replaces, self.house.catalog, self.house.pipeline)
+            try:
+                self.follow_catalog()
+                self._live_view(view).read()
+            except BaseException:  # what cannot be read is not made
+                self.drop(view)
+                raise
+            self.look()
+            return view
 
     def drop(self, view: Table) -> None:
-        drop_view(self.house.catalog, view)
-        self.follow_catalog()
+        with self._turn:
+            drop_view(self.house.catalog, view)
+            self.follow_catalog()
 
     def _drop_next(self, view: Table) -> None:
         """A replacement that was not complete gives way to another one."""
@@ -281,20 +289,22 @@ class Views:
                 drop_view(self.house.catalog, each)
 
     def dependents(self, table: Table) -> list[Table]:
-        snapshot = self.house.catalog.snapshot()
-        found = dependents(snapshot, table.table_id)
-        return [view for view in found if not view.name.endswith(NEXT_SUFFIX)]
+        """The views and kept queries that read it, and views that wait to replace another."""
+        return dependents(self.house.catalog.snapshot(), table.table_id)
 
     def check_unused(self, table: Table, word: str) -> None:
         """Refuse to take away what views read."""
         users = self.dependents(table)
         if users:
-            names = ", ".join(f'"{view.name}"' for view in users)
-            kind = "view" if table.is_view else "table"
-            drops = [
-                f"DROP {'MATERIALIZED VIEW' if user.is_view else 'TABLE'} {quote(user.name)}"
+            kinds = {
+                user.name.removesuffix(NEXT_SUFFIX): "MATERIALIZED VIEW"
+                if user.is_view
+                else "TABLE"
                 for user in users
-            ]
+            }
+            names = ", ".join(f'"{name}"' for name in kinds)
+            kind = "view" if table.is_view else "table"
+            drops = [f"DROP {noun} {quote(name)}" for name, noun in kinds.items()]
             raise DependencyError(
                 f'{kind} "{table.name}" cannot be {word}: it is read by {names}',
                 hint=f"drop what reads it first: {'; '.join(drops)}",
@@ -307,12 +317,13 @@ class Views:
 
     def look(self) -> None:
         """Submit back-fills that are due, and let complete views take their names."""
-        snapshot = self.house.catalog.snapshot()
-        for live in self.live():
-            for digest in live.digests:
-                if not self.progress(digest).is_complete:
-                    self._backfill(digest, snapshot)
-            self._swap_if_complete(live.table)
+        with self._turn:
+            snapshot = self.house.catalog.snapshot()
+            for live in self.live():
+                for digest in live.digests:
+                    if not self.progress(digest).is_complete:
+                        self._backfill(digest, snapshot)
+                self._try_to_swap(live.table)
 
     def _backfill(self, digest: Digest, snapshot: Snapshot) -> None:
         handle = self._backfills.get(digest.table_id)
@@ -329,18 +340,28 @@ class Views:
         self._tried_s[digest.table_id] = time.monotonic()
         self._backfills[digest.table_id] = house.pipeline.submit(job, BACKFILL_PRIORITY)
 
-    def _swap_if_complete(self, view: Table) -> bool:
+    def _try_to_swap(self, view: Table) -> None:
+        """One that cannot be read waits on, and is in nobody's way."""
+        since_s = time.monotonic() - self._tried_s.get(view.table_id, -RETRY_S)
+        if since_s < RETRY_S:
+            return
+        try:
+            self._swap_if_complete(view)
+        except TidemillError as error:
+            _log.warning('while replacing view "%s": %s', view.name, error)
+            self._tried_s[view.table_id] = time.monotonic()
+
+    def _swap_if_complete(self, view: Table) -> None:
         snapshot = self.house.catalog.snapshot()
         table = snapshot.table(view.table_id)
         if table is None or ViewDefinition.of(table).replaces is None:
-            return False
+            return
         live = self._live_view(table)
         if not all(self.progress(digest).is_complete for digest in live.digests):
-            return False
+            return
         live.read()
         swap_view(self.house.catalog, table)
         self.follow_catalog()
-        return True
 
     def refresh(self, view: Table) -> Answer:
         """Wait until a view, and one that is to replace it, has all of history; then answer."""
@@ -357,7 +378,12 @@ class Views:
             if not waiting:
                 break
             for digest_id in waiting:
-                self._backfills[digest_id].wait()
+                handle = self._backfills.get(digest_id)
+                if handle is not None:  # or the view came after the look; the next one sees to it
+                    handle.wait()
+        with self._turn:
+            for live in concerned:  # what hinders a replacement is told
+                self._swap_if_complete(live.table)
         return self.answer(self.house.catalog.snapshot().get(view.name))
 
     # -- reference tables
@@ -377,9 +403,32 @@ class Views:
         with ExitStack() as stack:
             for stream_id in sorted(concerned):
                 stack.enter_context(self.house.tier.tables[stream_id].paused())
+            spans: list[Span | None] = []
             for stream_id, digests in concerned.items():
-                self._seal(self.house.tier.tables[stream_id], digests)
+                hot = self.house.tier.tables[stream_id]
+                bases = [self._base_seq(digest) for digest in digests]
+                self._seal(hot, digests)
+                spans += map(self._span, digests, bases)
+            paned = [span for span in spans if span is not None]
+            self._versions.keep(table_id, paned, self._digest_ids())
             yield
+
+    def _digest_ids(self) -> set[int]:
+        return {digest.table_id for live in self.live() for digest in live.digests}
+
+    def _base_seq(self, digest: Digest) -> int:
+        """Rows up to there are joined with reference tables by a back-fill that is not done."""
+        if self.progress(digest).is_complete:
+            return 0
+        return self.house.catalog.snapshot().history(digest.table_id).moved_seq
+
+    def _span(self, digest: Digest, base_seq: int) -> Span | None:
+        """The rows that arrived, of a digest whose windows slide."""
+        follower = self._followers.get(digest.table_id)
+        if digest.parts.pane is None or follower is None or follower.is_given_up:
+            return None
+        upto_seq = follower.hot.view().published_seq
+        return Span(digest.table_id, base_seq, upto_seq, follower.newest_us)
 
     def _seal(self, hot: HotTable, digests: Sequence[Digest]) -> None:
         for digest in digests:

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from catalog_support import new_file, new_table, package
 
 from tidemill.catalog import schema
-from tidemill.catalog.model import Reservation, Snapshot, Table
+from tidemill.catalog.model import FILE_DELETES, FILE_REPLACED, Reservation, Snapshot, Table
 from tidemill.catalog.store import Catalog
 from tidemill.clock import FakeClock
 from tidemill.errors import UnknownNameError
@@ -211,3 +211,59 @@ def test_files_of_a_snapshot_nobody_saw(catalog: Catalog, cars: Table, clock: Fa
     assert catalog.known_paths() == {"a"}
     assert catalog.expire_snapshots(clock.now_us()) == ["a"]
     assert catalog.known_paths() == set()
+
+
+# -- what came and went between two snapshots
+
+
+def test_replaced_rows_are_in_no_snapshot(
+    catalog: Catalog, cars: Table, clock: FakeClock, open_catalog: Open
+) -> None:
+    """Their files are found by whoever reads a moment before, and go when nobody may."""
+    for number, path in enumerate("ab", 1):
+        clock.advance(1)
+        catalog.commit_files(
+            cars.table_id,
+            [new_file(path)],
+            moved_seq=10 * number,
+            replaced=[new_file(f"{path}-past", kind=FILE_REPLACED)],
+        )
+    assert [paths(catalog.snapshot(each), cars) for each in (1, 2, 3)] == ["", "a", "ab"]
+    for reopened in (lambda: catalog, open_catalog):
+        found = reopened().bygone_files(cars.table_id, 1, 1)
+        assert [(file.path, file.kind, file.created_snapshot) for file in found] == [
+            ("a-past", FILE_REPLACED, 2),
+            ("b-past", FILE_REPLACED, 3),
+        ]
+    again = open_catalog()
+    assert again.bygone_files(cars.table_id, 2, 3)[0].path == "b-past"
+    assert again.bygone_files(cars.table_id, 3, 3) == []
+    assert again.bygone_files(cars.table_id + 1, 1, 3) == []
+    assert {"a-past", "b-past"} < again.known_paths()
+    assert again.expire_snapshots(clock.now_us() - 1) == ["a-past"]
+    assert again.expire_snapshots(clock.now_us()) == ["b-past"]
+    assert paths(again.snapshot(), cars) == "ab"
+
+
+def test_files_that_came_and_went(catalog: Catalog, cars: Table, past: list[Snapshot]) -> None:
+    """Of snapshots 1 to 7: c and d came after 2, c was gone with 6, d with 7."""
+
+    def bygone(after_id: int, upto_id: int) -> str:
+        found = catalog.bygone_files(cars.table_id, after_id, upto_id)
+        return "".join(file.path for file in found)
+
+    assert [bygone(3, upto_id) for upto_id in (4, 5, 6, 7)] == ["", "", "c", "cd"]
+    assert [bygone(after_id, 7) for after_id in (1, 2, 3, 4, 5)] == ["abcd", "bcd", "cd", "d", ""]
+
+
+def test_deletes_are_those_of_the_snapshot(catalog: Catalog, cars: Table) -> None:
+    """Also when an older or a newer history had been asked for them."""
+    table_id = cars.table_id
+    assert catalog.snapshot().history(table_id).deletes == ()
+    catalog.commit_files(table_id, [new_file("a"), new_file("d", kind=FILE_DELETES)])
+    (found,) = catalog.snapshot().history(table_id).deletes
+    assert found.path == "d"
+    assert catalog.snapshot(1).history(table_id).deletes == ()
+    catalog.commit_files(table_id, drop=[found.file_id])
+    assert catalog.snapshot().history(table_id).deletes == ()
+    assert catalog.snapshot(2).history(table_id).deletes == (found,)

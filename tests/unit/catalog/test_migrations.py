@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
-from catalog_support import new_digest, new_file, new_view
+from catalog_support import new_digest, new_file, new_view, package
 
 from tidemill.catalog import migrations, schema
 from tidemill.catalog.store import Catalog
@@ -123,6 +123,24 @@ def test_a_catalog_of_version_3_gets_views(url: str, engine: sa.Engine) -> None:
     assert catalog.snapshot().digests_of(7) == (digest,)
     assert catalog.snapshot(3).get("cars") == cars
     assert set(catalog.snapshot(1).tables) == {"old"}
+    catalog.close()
+
+
+def test_a_catalog_of_version_4_counts_replaced_rows(url: str, engine: sa.Engine) -> None:
+    version_1(engine)
+    migrations.migrate(engine.begin, "here", 5, migrations.MIGRATIONS[:4])
+    with engine.begin() as connection:
+        columns = "table_id, name_hash, size, digest, name, state, row_count, rejected, late"
+        facts = f"7, '{schema.text_hash('old')}', 5, 'ab', 'old', 'loaded', 3, 0, 0"
+        connection.execute(
+            sa.text(
+                f"INSERT INTO tidemill_packages ({columns}, loaded_at_us, source, job_id) "
+                f"VALUES ({facts}, 1, 'copy', 'j')"
+            )
+        )
+    catalog = Catalog.open(url, FakeClock(100))
+    catalog.add_packages(7, [package("new", replaced=4)])
+    assert [(each.name, each.replaced) for each in catalog.packages(7)] == [("old", 0), ("new", 4)]
     catalog.close()
 
 

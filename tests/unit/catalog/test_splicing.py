@@ -68,6 +68,7 @@ def check(history: History, live: list[DataFile], moved_seq: int) -> None:
     assert history.partitions == fresh.partitions
     assert history.sides == fresh.sides
     assert (history.rows, history.bytes) == (fresh.rows, fresh.bytes)
+    assert history.deletes == fresh.deletes
     for each in live:
         where = (each.file_id, each.lo_us, each.hi_us, each.generation)
         assert find_file(history, *where) is each

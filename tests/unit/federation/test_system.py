@@ -380,8 +380,16 @@ def test_loaded_packages_count_as_rows_that_came_in(db: Database) -> None:
     assert (told["rows_in"], told["stored"], told["rejected"], told["late"]) == (29, 23, 2, 4)
     assert told["loaded"] == 20
     assert told["expired"] == 20  # the packages' rows are in no file here
-    counts = [("In", "loaded", 2, 20, 2, 4), ("In", "set_aside", 1, 10, 1, 2)]
+    counts = [("In", "loaded", 2, 20, 2, 4, 0), ("In", "set_aside", 1, 10, 1, 2, 0)]
     assert only(of(db, package_counts=lambda table_id: counts), "ingest") == told
+
+
+def test_rows_that_loads_replaced_did_not_expire(db: Database) -> None:
+    db.sql("CREATE STREAMING TABLE t (ts TIMESTAMP, a INT) WITH (clock = 'event')")
+    fill(db, 3)
+    packages = packages_of(a_package("a", replaced=7), a_package("b", replaced=2))
+    told = only(of(db, packages=packages), "ingest")
+    assert (told["stored"], told["replaced"], told["expired"]) == (23, 9, 11)
 
 
 def test_expired_is_never_negative(db: Database) -> None:

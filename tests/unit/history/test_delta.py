@@ -245,6 +245,13 @@ def test_rows_deleted_in_files_wait_for_compaction(storage: Storage) -> None:
     assert named(storage) == {compacted.path, file_of(2).path}
 
 
+def test_rows_that_a_load_takes_back_at_once_wait_for_compaction() -> None:
+    """Their file and the file of deletes are named together."""
+    rows = file_of(1, created_snapshot=9)
+    gone = dataclasses.replace(rows, path="1/d.parquet", kind=FILE_DELETES)
+    assert waits_for_compaction(history(rows, gone))
+
+
 @pytest.mark.usefixtures("often")
 def test_the_log_stays_short(storage: Storage) -> None:
     files: list[DataFile] = []

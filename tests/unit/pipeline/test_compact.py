@@ -19,6 +19,7 @@ from tidemill.catalog.model import (
     History,
     Table,
 )
+from tidemill.catalog.splicing import with_files
 from tidemill.history.storage import Storage
 from tidemill.pipeline.compact import (
     FAN,
@@ -27,6 +28,7 @@ from tidemill.pipeline.compact import (
     TARGET_ROWS,
     TASKS_MAX,
     Compact,
+    CompactTask,
     expired_files,
     ideal_files,
     plan_compact,
@@ -276,52 +278,58 @@ def test_files_expire_when_their_whole_range_has(files: Files) -> None:
 
 @dataclass
 class Day:
-    """A table that moves again and again and compacts as soon as that is due."""
+    """A table that moves again and again and compacts as soon as that is due: the planner that
+    runs in a warehouse, and what a commit makes of a history in memory. No rows, no database."""
 
     files: Files
-    live: dict[int, DataFile] = field(default_factory=dict)
+    history: History = field(default_factory=lambda: History(7, 10**9))
     moved: int = 0
     rewritten: int = 0
 
     def move(self, *made: DataFile) -> None:
-        self.live |= {file.file_id: file for file in made}
+        self._commit(made, ())
         self.moved += sum(file.bytes for file in made)
 
     def compact(self, cold_us: int) -> None:
-        history = _history(self.live.values())
-        while (plan := plan_compact("job", TABLE, history, STORAGE, cold_us)) is not None:
-            for task in plan.tasks:
-                self._carry_out(task.lo_us, task.hi_us, task.files)
-            history = _history(self.live.values())
+        while (plan := plan_compact("job", TABLE, self.history, STORAGE, cold_us)) is not None:
+            made = [self._merged(task) for task in plan.tasks]
+            old = [file for task in plan.tasks for file in task.files]
+            assert {file.file_id for file in old} == set(plan.dropped)
+            self._commit(made, old)
+            self.rewritten += sum(file.bytes for file in old)
 
-    def _carry_out(self, lo_us: int, hi_us: int, old: Sequence[DataFile]) -> None:
-        size = sum(file.bytes for file in old)
-        new = self.files.make(0, size, rows=sum(file.rows for file in old))
+    def _commit(self, add: Sequence[DataFile], drop: Sequence[DataFile]) -> None:
+        self.history = with_files(self.history, add, drop, moved_seq=10**9)
+
+    def _merged(self, task: CompactTask) -> DataFile:
+        old = task.files
+        size, rows = sum(file.bytes for file in old), sum(file.rows for file in old)
         seqs = min(file.seq_min for file in old), max(file.seq_max for file in old)
-        new = replace(new, lo_us=lo_us, hi_us=hi_us, seq_min=seqs[0], seq_max=seqs[1])
-        for file in old:
-            del self.live[file.file_id]
-        self.live[new.file_id] = new
-        self.rewritten += size
+        new = self.files.make(0, size, rows=rows, seqs=seqs)
+        return replace(new, lo_us=task.lo_us, hi_us=task.hi_us)
+
+    @property
+    def too_many(self) -> int:
+        """Files beyond twice what would do."""
+        count = sum(len(partition.files) for partition in self.history.partitions)
+        return count - 2 * ideal_files(self.history)
 
 
 @pytest.mark.parametrize("size", [5 * KB, 200 * KB])
-def test_after_hours_of_moves_every_second_files_are_few(files: Files, size: int) -> None:
+def test_after_a_day_of_moves_every_second_files_are_few(files: Files, size: int) -> None:
     """Every tenth move has late rows for the hour before; hot rows are ten minutes old."""
-    hours, day = 6, Day(files)
-    most = 0
-    for second in range(hours * 3_600):
+    day, most = Day(files), 0
+    for second in range(DAY_US // SECOND_US):
         hour = second // 3_600
         late = [files.make(max(hour - 1, 0), size // 20)] if second % 10 == 0 else []
         day.move(files.make(hour, size), *late)
         if second % 2 == 1:
             day.compact((second - 600) * SECOND_US)
         if second % 60 == 59:
-            most = max(most, len(day.live) - 2 * ideal_files(_history(day.live.values())))
-    day.compact((hours + 1) * HOUR_US)
-    history = _history(day.live.values())
-    assert len(history.files) <= 2 * ideal_files(history)
-    assert sum(file.bytes for file in history.files) == day.moved
+            most = max(most, day.too_many)
+    day.compact(DAY_US + HOUR_US)
+    assert day.too_many <= 0
+    assert sum(file.bytes for file in day.history.files) == day.moved
     # a row is rewritten about log₄ of the number of moves in an hour, and when it is cold
     assert day.rewritten <= 12 * day.moved
     assert most <= 40, "too many files at some moment"

@@ -8,17 +8,16 @@ import pytest
 from digest_kit import HOUR_US, NEWEST, START_US, joined, opened
 
 from tidemill.pipeline.executor import SparkExecutor
-from tidemill.pipeline.spark import QUICK_START, SparkRuntime
+from tidemill.pipeline.spark import SparkRuntime
 
 pytestmark = pytest.mark.spark
 
 
-def test_every_job_writes_partials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_job_writes_partials(
+    shared_spark: SparkRuntime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("tidemill.pipeline.digest_compact.FILES_MAX", 1)
-    with (
-        SparkRuntime("local[2]", conf=QUICK_START) as runtime,
-        opened(tmp_path, executor=SparkExecutor(runtime)) as stream,
-    ):
+    with opened(tmp_path, executor=SparkExecutor(shared_spark)) as stream:
         table = stream.reference({1: "one"})
         digests = stream.digest(), stream.digest(NEWEST)
         naming = stream.digest(joined(table.table_id), (table.table_id,))

@@ -29,7 +29,7 @@ FAR_S = 240.0
 
 
 @pytest.fixture(scope="module")
-def spark() -> Iterator[SparkExecutor]:
+def spark(no_spark: None) -> Iterator[SparkExecutor]:
     with SparkRuntime("local[2]", conf=QUICK_START) as runtime:
         executor = SparkExecutor(runtime)
         executor.start()

@@ -14,20 +14,18 @@ from tidemill.history.storage import Storage
 from tidemill.pipeline import packages
 from tidemill.pipeline.executor import SparkExecutor
 from tidemill.pipeline.jobs import JobBoard, Pipeline
-from tidemill.pipeline.spark import QUICK_START, SparkRuntime
+from tidemill.pipeline.spark import SparkRuntime
 
 pytestmark = pytest.mark.spark
 
 
 @pytest.fixture(scope="module")
-def spark_pipeline() -> Iterator[Pipeline]:
-    with SparkRuntime("local[2]", conf=QUICK_START) as runtime:
-        executor = SparkExecutor(runtime)
-        executor.start()
-        pipeline = Pipeline(executor, JobBoard(), FakeClock(1_700_000_000_000_000))
-        yield pipeline
-        pipeline.close()
-        executor.close()
+def spark_pipeline(shared_spark: SparkRuntime) -> Iterator[Pipeline]:
+    executor = SparkExecutor(shared_spark)
+    pipeline = Pipeline(executor, JobBoard(), FakeClock(1_700_000_000_000_000))
+    yield pipeline
+    pipeline.close()
+    executor.close()
 
 
 @pytest.fixture

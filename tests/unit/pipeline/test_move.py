@@ -14,9 +14,10 @@ from hot_kit import NOW_US, accepted, make_table, open_hot
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidemill.catalog.model import FILE_LATE, FILE_REJECTED, FILE_ROWS
+from tidemill.catalog.model import FILE_LATE, FILE_REJECTED, FILE_REPLACED, FILE_ROWS
 from tidemill.clock import FakeClock
 from tidemill.errors import CorruptLogError
+from tidemill.history.reading import scan_sql
 from tidemill.history.storage import Storage
 from tidemill.hot.table import HotTable
 from tidemill.hot.view import View
@@ -214,6 +215,7 @@ def test_a_damaged_frame_ends_the_move(tmp_path: Path) -> None:
 
 
 def _plan(hot: HotTable, view: View, upto: int, folder: Path) -> Move:
+    dead = hot.published.dead_up_to(upto)
     return plan_move(
         "job",
         hot.table,
@@ -221,8 +223,9 @@ def _plan(hot: HotTable, view: View, upto: int, folder: Path) -> Move:
         hot.log.segments,
         upto,
         Storage(str(folder)),
-        unwritten=hot.published.dead_up_to(upto),
+        unwritten=dead,
         reason="a test",
+        replaced=dead,
     )
 
 
@@ -245,6 +248,33 @@ def test_tasks_write_what_the_plan_says(tmp_path: Path, small_blocks: None) -> N
         assert sum(file.rows for file in files) == move.rows
         assert all(1 <= file.seq_min <= file.seq_max <= upto for file in files)
         assert f"sequence numbers 1 to {upto}" in move.explain()[1]
+    hot.close()
+
+
+def test_rows_that_gave_way_go_to_files_of_their_own(tmp_path: Path, small_blocks: None) -> None:
+    """All that were ever seen: those that another row of their own append replaced were not."""
+    table = make_table({"on_conflict": "replace"}, primary_key=("ts", "k"))
+    hot = open_hot(table, tmp_path / "log", segment_bytes=4_000)
+    unseen = set()
+    for number in range(40):
+        keys = [number % 7, *range(5, 9), number % 7]
+        first = hot.view().published_seq + 1
+        unseen |= {first + at for at, key in enumerate(keys) if key in keys[at + 1 :]}
+        _put(hot, *keys)
+    hot.flush()
+    view = hot.view()
+    held = set(view.whole(True).column("_seq").to_pylist())
+    for upto in (3, 100, 240):
+        storage = Storage(str(tmp_path / f"data{upto}"))
+        move = _plan(hot, view, upto, tmp_path / f"data{upto}")
+        done = [move_segments(task) for task in move.tasks]
+        files = [file for moved in done for file in moved.replaced]
+        assert {file.kind for file in files} <= {FILE_REPLACED}
+        with storage.connect() as duck:
+            sql = scan_sql(storage, table, files, columns=["k"], with_seq=True)
+            found = duck.sql(f"SELECT _seq FROM ({sql})").fetchall()
+        gone = set(range(1, upto + 1)) - held
+        assert sorted(seq for (seq,) in found) == sorted(gone - unseen)
     hot.close()
 
 

@@ -15,7 +15,7 @@ from tidemill.errors import ClosedError
 from tidemill.pipeline.java import Java, bundled_java, find_java
 from tidemill.pipeline.spark import SparkRuntime, SparkStartError
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("no_spark")]
 
 
 Batches = Iterator[pa.RecordBatch]

@@ -31,6 +31,7 @@ REFUSED = [
     # Aggregates that need all values.
     ("SELECT k, median(v) FROM s GROUP BY k", "all values", "approx_quantile"),
     ("SELECT k, mode(v) FROM s GROUP BY k", "mode", "count"),
+    ("SELECT k, entropy(v) FROM s GROUP BY k", "entropy", "group by the value, count"),
     ("SELECT k, list(v) FROM s GROUP BY k", "as they come", "ORDER BY"),
     # What may be different next time.
     ("SELECT k, count(*) FROM s WHERE random() < 0.5 GROUP BY k", "random", "leave it out"),

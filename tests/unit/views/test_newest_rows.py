@@ -5,14 +5,19 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from typing import Any
 
 import duckdb
 import pyarrow as pa
 import pytest
 
+from tidemill.digests.arrays import NotPackable
+from tidemill.types import Column, SqlType
 from tidemill.views.kept import newest
-from tidemill.views.kept.newest import NewestRows, Run, alone
+from tidemill.views.kept.coding import IndexedCodes, JoinedCodes, Run, codes_for
+from tidemill.views.kept.holding import Numbers
+from tidemill.views.kept.newest import NewestRows, alone
 from tidemill.views.kept.tagging import ROW, TIME
 
 SCHEMA = pa.schema(
@@ -23,7 +28,12 @@ SCHEMA = pa.schema(
         pa.field("_seq", pa.int64(), nullable=False),
     ]
 )
+KINDS = {"vid": "INTEGER", "lane": "VARCHAR"}
 Row = dict[str, Any]
+
+
+def columns(*names: str) -> list[Column]:
+    return [Column(name, SqlType.parse(KINDS[name])) for name in names]
 
 
 @pytest.fixture(scope="module")
@@ -59,6 +69,29 @@ def table_of(rows: list[Row]) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=SCHEMA)
 
 
+class FailingCodes(IndexedCodes):
+    """Meets a key that it cannot hold, with the third rows it is given."""
+
+    calls = 0
+
+    def find(self, rows: pa.Table) -> Numbers:
+        self.calls += 1
+        if self.calls == 3:
+            raise NotPackable("two texts of one hash")
+        return super().find(rows)
+
+
+def check_order(windows: pa.Table) -> None:
+    """The rows of a window stand together, the oldest first."""
+    of = windows.column(ROW).to_pylist()
+    stretches = [row for row, before in zip(of, [None, *of], strict=False) if row != before]
+    assert len(stretches) == len(set(of))
+    rows = windows.select([ROW, "ts", "_seq"]).to_pylist()
+    for before, after in pairwise(rows):
+        if before[ROW] == after[ROW]:
+            assert (before["ts"], before["_seq"]) < (after["ts"], after["_seq"])
+
+
 def wanted(rows: list[Row], new: list[Row], key: tuple[str, ...], count: int) -> set[Any]:
     found = set()
     for row in new:
@@ -74,11 +107,18 @@ def wanted(rows: list[Row], new: list[Row], key: tuple[str, ...], count: int) ->
     return found
 
 
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("steps_max", [newest.STEPS_MAX, 1])
+@pytest.mark.parametrize("codes", ["indexed", "joined", "packed until the third batch"])
+@pytest.mark.parametrize("seed", range(12))
 def test_windows_are_what_they_would_be_row_by_row(
-    seed: int, run: Run, monkeypatch: pytest.MonkeyPatch
+    seed: int, codes: str, steps_max: int, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(newest, "THIN_ROWS_MIN", 4)
+    monkeypatch.setattr(newest, "STEPS_MAX", steps_max)
+    if codes == "joined":
+        monkeypatch.setattr(newest, "codes_for", JoinedCodes)
+    elif codes != "indexed":
+        monkeypatch.setattr(newest, "codes_for", lambda key, _: FailingCodes(key))
     random_ = random.Random(seed)
     key = random_.choice([(), ("vid",), ("vid", "lane")])
     count = random_.choice([1, 2, 4])
@@ -89,7 +129,7 @@ def test_windows_are_what_they_would_be_row_by_row(
         asked.append(seq)
         return table_of([row for row in rows if row["ts"] <= until_us and row["_seq"] <= seq])
 
-    remembered = NewestRows(key, "ts", count, run, older)
+    remembered = NewestRows(columns(*key), "ts", count, run, older)
     at = random_.randrange(30)
     groups: dict[Any, list[Row]] = defaultdict(list)
     for row in sorted(rows[:at], key=lambda each: (each["ts"], each["_seq"])):
@@ -104,6 +144,7 @@ def test_windows_are_what_they_would_be_row_by_row(
         )
         assert len(set(pairs)) == len(pairs)
         assert set(pairs) == wanted(rows, new, key, count)
+        check_order(found)
         by_seq = {row["_seq"]: row["ts"] for row in rows}
         times = found.column(TIME).combine_chunks().view(pa.int64()).to_pylist()
         assert times == [by_seq[seq] for seq, _ in pairs]
@@ -118,11 +159,29 @@ def test_rows_in_order_never_ask_the_stream(run: Run, monkeypatch: pytest.Monkey
         raise AssertionError("the stream was asked")
 
     rows = rows_of(random.Random(1), 200, 0)
-    remembered = NewestRows(("vid",), "ts", 2, run, older)
+    remembered = NewestRows(columns("vid"), "ts", 2, run, older)
     remembered.begin(table_of([]))
     for at in range(0, 200, 10):
         remembered.windows(table_of(rows[at : at + 10]))
     assert remembered.rows <= 2 * 8 + 10
+
+
+@pytest.mark.parametrize("kind", ["DECIMAL(9,2)", "BLOB", "UUID", "DOUBLE", "HUGEINT"])
+def test_keys_of_any_type_are_numbered(run: Run, kind: str) -> None:
+    codes = codes_for([Column("key", SqlType.parse(kind))], run)
+    values = {"BLOB": "chr(65 + n)::BLOB", "UUID": "md5(n::VARCHAR)::UUID"}
+    value = values.get(kind, f"(n - 3)::{kind}")
+
+    def rows(low: int, high: int) -> pa.Table:
+        select = f"SELECT if(n = 2, NULL, {value}) AS key, 100 - i AS _seq FROM "
+        source = f"(SELECT i, (i % 7)::INTEGER AS n FROM range({low}, {high}) t(i))"
+        return run(select + source, {})
+
+    first, second = codes.find(rows(0, 12)), codes.find(rows(4, 20))
+    assert len(set(first)) == 7
+    assert list(first[:5]) == list(first[7:])
+    assert list(second[:8]) == list(first[4:])
+    assert set(second) == set(first)
 
 
 def test_rows_without_a_window_stand_alone() -> None:

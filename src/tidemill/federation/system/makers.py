@@ -43,11 +43,11 @@ _MAKERS: dict[str, Callable[[Rooms], pa.Table]] = {
 class SystemTables:
     """Makes system tables from the rooms' present state.
 
-    ``package_counts(table_id)`` gives (source, state, packages, rows, rejected, late) for each
-    source and state; without it packages are counted one by one. ``sources_state`` is keyed by
-    the source's name in lower case. ``snapshots`` gives (id, when committed), newest first.
-    ``live_rows`` counts a history's rows; ``counting.LiveRows`` does so exactly. ``views`` gives
-    the rows of ``tidemill.views``.
+    ``package_counts(table_id)`` gives (source, state, packages, rows, rejected, late, replaced)
+    for each source and state; without it packages are counted one by one. ``sources_state`` is
+    keyed by the source's name in lower case. ``snapshots`` gives (id, when committed), newest
+    first. ``live_rows`` counts a history's rows; ``counting.LiveRows`` does so exactly. ``views``
+    gives the rows of ``tidemill.views``.
     """
 
     def __init__(

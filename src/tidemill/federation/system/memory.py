@@ -158,6 +158,7 @@ def _ingest(rooms: Rooms, hot: HotTable) -> Row:
     counters["stored"] += loaded
     counters["rejected"] += sum(count.rejected for count in loads)
     counters["late"] += sum(count.late for count in loads)
+    counters["replaced"] += sum(count.replaced for count in loads)
     counters["rows_in"] = counters["stored"] + counters["rejected"] + counters["late"]
     waiting = hot.waiting_rows
     found = held(rooms, hot)

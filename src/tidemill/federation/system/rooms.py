@@ -23,7 +23,7 @@ from tidemill.hot.table import HotTable
 
 _INT_MAX = 2**63 - 1
 
-Counted = tuple[str, str, int, int, int, int]
+Counted = tuple[str, str, int, int, int, int, int]
 """The fields of a ``PackageCount``."""
 
 
@@ -107,14 +107,15 @@ class PackageCount(NamedTuple):
     rows: int
     rejected: int
     late: int
+    replaced: int
 
 
 def count_packages(packages: Iterable[Package]) -> list[PackageCount]:
     """What the catalog can also count by itself."""
     counts: dict[tuple[str, str], list[int]] = {}
     for each in packages:
-        sums = counts.setdefault((each.source, each.state), [0, 0, 0, 0])
-        for at, number in enumerate((1, each.rows, each.rejected, each.late)):
+        sums = counts.setdefault((each.source, each.state), [0, 0, 0, 0, 0])
+        for at, number in enumerate((1, each.rows, each.rejected, each.late, each.replaced)):
             sums[at] += number
     return [PackageCount(*key, *sums) for key, sums in counts.items()]
 

@@ -16,7 +16,7 @@ from sqlglot import exp
 
 from tidemill.sql.decompose import collected, exported
 from tidemill.sql.decompose.calls import AggregateCall, need_arguments
-from tidemill.sql.decompose.nodes import call, cast, filtered, not_null, struct, text
+from tidemill.sql.decompose.nodes import call, cast, field, filtered, not_null, struct, text
 from tidemill.sql.decompose.plan import Refused
 from tidemill.sql.decompose.states import Merge, States
 
@@ -54,17 +54,26 @@ def _itself(aggregate: AggregateCall, states: States) -> exp.Expression:
 
 def _first_few(aggregate: AggregateCall, states: States) -> exp.Expression:
     """max(x, k) and min(x, k): the first k of all lists of k, NULL of none."""
-    count = aggregate.arguments[1]
+    return states.add(aggregate.node.copy(), _first_of_lists(aggregate))
+
+
+def _first_of_lists(aggregate: AggregateCall) -> Merge:
+    """The first k entries of lists of k, the last argument of the aggregate; those of a struct are
+    in the order of its first field."""
+    name, count = aggregate.name, aggregate.arguments[-1]
     if not isinstance(count, exp.Literal) or not count.is_int:
-        raise Refused(f"{aggregate.name}(x, k) is split for a plain number k")
-    order = text("DESC" if aggregate.name == "max" else "ASC")
+        raise Refused(f"{name} of the first k is split for a plain number k")
+    order = text("DESC" if name.endswith("max") else "ASC")
 
     def merge(state: exp.Expression) -> exp.Expression:
         lists = filtered(call("list", state), not_null(state.copy()))
-        ordered = call("list_sort", call("flatten", lists), order.copy())
+        entries = call("flatten", lists)
+        if aggregate.is_distinct:
+            entries = call("list_distinct", entries)
+        ordered = call("list_sort", entries, order.copy())
         return call("list_slice", ordered, exp.Literal.number(1), count.copy())
 
-    return states.add(aggregate.node.copy(), merge)
+    return merge
 
 
 def _count(aggregate: AggregateCall, states: States) -> exp.Expression:
@@ -97,8 +106,10 @@ def _avg(aggregate: AggregateCall, states: States) -> exp.Expression:
 
 def _argument_of_extreme(aggregate: AggregateCall, states: States) -> exp.Expression:
     """arg_min and arg_max: the value, and the key that it had."""
-    need_arguments(aggregate, 2)
     name = aggregate.name
+    if name in ("arg_min", "arg_max") and len(aggregate.arguments) == 3:
+        return _arguments_of_extremes(aggregate, states)
+    need_arguments(aggregate, 2)
     value, key = aggregate.arguments
     extreme = "min" if name.startswith("arg_min") else "max"
     has_value = None if name.endswith("_null") else not_null(value.copy())
@@ -106,6 +117,20 @@ def _argument_of_extreme(aggregate: AggregateCall, states: States) -> exp.Expres
         filtered(call(extreme, key.copy()), aggregate.filter, has_value), _fold(extreme)
     )
     return states.add(aggregate.node.copy(), lambda state: call(name, state, keys.copy()))
+
+
+def _arguments_of_extremes(aggregate: AggregateCall, states: States) -> exp.Expression:
+    """arg_max(x, y, k) and arg_min(x, y, k): the first k pairs, of which the values are shown."""
+    if aggregate.is_distinct:
+        raise Refused(f"{aggregate.name}(x, y, k) with DISTINCT is not split")
+    value, key, count = aggregate.arguments
+    merge = _first_of_lists(aggregate)
+    pair = struct(o=key.copy(), v=value.copy())
+    pairs = call(aggregate.name, pair, key.copy(), count.copy())
+    state = states.add(filtered(pairs, aggregate.filter, not_null(value.copy())), merge)
+    name = exp.to_identifier("tm_pair")
+    shown = exp.Lambda(this=field(exp.Column(this=name.copy()), "v"), expressions=[name])
+    return call("list_transform", state, shown)
 
 
 def _any_value(aggregate: AggregateCall, states: States) -> exp.Expression:

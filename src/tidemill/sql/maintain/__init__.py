@@ -25,7 +25,14 @@ from tidemill.sql.maintain.plan import (
     from_json,
     to_json,
 )
-from tidemill.sql.maintain.reading import Reach, answer_sql, bounds_sql, reach_of, read_sql
+from tidemill.sql.maintain.reading import (
+    EdgeRows,
+    Reach,
+    answer_sql,
+    bounds_sql,
+    reach_of,
+    read_sql,
+)
 from tidemill.sql.maintain.split import split_view
 
 __all__ = [
@@ -33,6 +40,7 @@ __all__ = [
     "REFERENCE",
     "ROWS",
     "DigestParts",
+    "EdgeRows",
     "Pane",
     "Reach",
     "ViewParts",

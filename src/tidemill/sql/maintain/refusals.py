@@ -12,6 +12,7 @@ _ALWAYS = "query the stream itself, or group its rows first"
 _IN_ORDER = "write ORDER BY inside the call: list(x ORDER BY ts)"
 _HINTS = (
     ("all values of a group", "approx_quantile(x, 0.5) can be maintained"),
+    ("entropy", "group by the value, count, and add up -p * log2(p) of the counts when reading"),
     ("mode takes", "group by the value, count, and take the greatest when reading"),
     ("approx_top_k", "group by the value, count, and ORDER BY … LIMIT"),
     ("window function", "group first; window functions over groups are fine"),

@@ -119,6 +119,7 @@ class Closes:
         self._column = reads[0].time
         self._slide_us, self._size_us = grid_of(reads)
         self._single, self._many = close_query(tree, snapshot, own_time)
+        self._quiet_us: int | None = None  # before the first row: what is complete without one
         self.notice: str | None = None
 
     @property
@@ -130,7 +131,7 @@ class Closes:
     @property
     def complete_us(self) -> int | None:
         last = self.last_us
-        return None if last is None else last + self._slide_us
+        return self._quiet_us if last is None else last + self._slide_us
 
     def _end_us(self, window: int) -> int:
         return window * self._slide_us + self._size_us
@@ -143,9 +144,12 @@ class Closes:
         """Answer the next windows that have closed."""
         clock_us = self._streams.clock_us()
         done = None if clock_us is None else self._done(clock_us)
-        if clock_us is None or done is None:
+        if clock_us is None:
             return False
         last = self._closed(clock_us)
+        if done is None:  # no row has come yet: none will be in a window that has closed
+            self._quiet_us = self._end_us(last + 1)
+            return False
         if done >= last:
             return False
         self._streams.settle()

@@ -13,10 +13,11 @@ from tidemill.catalog.model import STREAMING, NewTable, Table
 from tidemill.errors import DefinitionError
 from tidemill.sql import statements as st
 from tidemill.types import Column, SqlType
+from tidemill.views.defining import check_settled
 from tidemill.views.kept.closes import describe_closes
 from tidemill.views.kept.definition import TIME_NAME, Definition, StreamBegin
 from tidemill.views.kept.desk import Answer, Desk
-from tidemill.views.kept.reads import check_reads, reads_of
+from tidemill.views.kept.reads import check_reads, leading, reads_of
 from tidemill.views.kept.row_query import describe_rows
 from tidemill.views.kept.streams import ClockOf, streams_behind, time_of
 from tidemill.views.kept.ticks import describe_ticks
@@ -36,6 +37,9 @@ def design(statement: st.CreateKeptQuery, desk: Desk, clock_of: ClockOf) -> NewT
             hint="keep them under another name",
             position=statement.position,
         )
+    check_settled(snapshot, (read.table.table_id for read in reads), statement.position)
+    first = leading(reads)
+    reads = [first, *(read for read in reads if read is not first)]
     behind = {table.table_id: table for read in reads for table in streams_behind(read, snapshot)}
     streams = tuple(behind.values())
     definition = Definition(

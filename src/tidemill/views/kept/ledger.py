@@ -2,8 +2,9 @@
 
 Answers are appended under a source of the query's own, with an offset that says what they answer
 to. Rows and offset are one frame of the log, so after a crash the query goes on behind the newest
-offset and nothing is stored twice. An evaluation without answers is harmless to repeat: its offset
-is noted only now and then.
+offset and nothing is stored twice. An evaluation without answers is harmless to repeat, so its
+offset is noted only now and then; unless the query reads tables that change, which might have an
+answer the next time.
 """
 
 from __future__ import annotations
@@ -15,13 +16,15 @@ from typing import cast
 import pyarrow as pa
 
 from tidemill.catalog.model import Table
+from tidemill.hot.crash import point
 from tidemill.views.kept.desk import Desk
 
 NOTE_EVERY_S = 5.0
 
 
 class Ledger:
-    def __init__(self, desk: Desk, table: Table, source: str) -> None:
+    def __init__(self, desk: Desk, table: Table, source: str, is_noted: bool = False) -> None:
+        """``is_noted``: every offset, also of evaluations without answers."""
         self.table = table
         self.source = source
         self.rows_out = 0
@@ -29,6 +32,7 @@ class Ledger:
         self._noted = desk.hot(table).offsets.newest().get(source)
         self._reached = self._noted
         self._noted_at_s = time.monotonic()
+        self._is_noted = is_noted
 
     @property
     def reached(self) -> int | None:
@@ -38,11 +42,13 @@ class Ledger:
     def store(self, answers: pa.Table, offset: int) -> None:
         """Store the answers of an evaluation and how far it came."""
         if answers.num_rows:
+            point("kept.evaluated")
             self._desk.append(self.table, answers, self.source, offset)
+            point("kept.stored")
             self.rows_out += answers.num_rows
             self._note(offset)
         self._reached = offset
-        if time.monotonic() - self._noted_at_s >= NOTE_EVERY_S:
+        if self._is_noted or time.monotonic() - self._noted_at_s >= NOTE_EVERY_S:
             self.close()
 
     def newest_in(self, first: int, last: int) -> int:
@@ -60,6 +66,7 @@ class Ledger:
         """Note how far the query came without answers since."""
         if self._reached is not None and self._reached != self._noted:
             self._desk.note(self.table, self.source, self._reached)
+            point("kept.noted")
             self._note(self._reached)
 
     def _note(self, offset: int) -> None:

@@ -65,6 +65,20 @@ def reads_of(tree: exp.Expression, snapshot: Snapshot) -> list[Read]:
     return found
 
 
+def leading(reads: list[Read]) -> Read:
+    """Of the reads of an EVERY ROW query the one whose rows are answered: the first that stands in
+    FROM itself, not behind a JOIN."""
+    firsts = [read for read in reads if isinstance(read.node.parent, exp.From)]
+    return (firsts or reads)[0]
+
+
+def reads_others(tree: exp.Expression, snapshot: Snapshot) -> bool:
+    """Whether a query reads anything but streams: a reference table, or a view."""
+    nodes = tree.find_all(exp.Table)
+    found = (cast("Table | None", base_table(node, snapshot.find)) for node in nodes)
+    return any(table is not None and not table.is_streaming for table in found)
+
+
 def check_reads(reads: list[Read]) -> None:
     """What no slide can do: read nothing, or sessions, which later rows still change."""
     if not reads:

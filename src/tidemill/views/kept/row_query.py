@@ -1,8 +1,9 @@
 """What EVERY ROW runs: a query's tree as SQL over the windows of the rows that arrived.
 
-The stream's FROM item becomes the relation ``tm_windows``, reference tables become their places in
-DuckDB, and PREV becomes a window function. If the query can be tagged, one SQL answers all windows
-of a batch; another one answers a single window.
+The stream's FROM item becomes the relation ``tm_windows``, other streams become relations too
+(``sides``), reference tables become their places in DuckDB, and PREV becomes a window function. If
+the query can be tagged, one SQL answers all windows of a batch; another one answers a single
+window.
 """
 
 from __future__ import annotations
@@ -19,17 +20,20 @@ from tidemill.federation.planner import unbound_tables
 from tidemill.federation.references import physical_name
 from tidemill.hot.gather import SEQ_FIELD
 from tidemill.sql.names import position_of
-from tidemill.sql.now import NOW, bind_now
+from tidemill.sql.now import NOW, bind_now, is_now
 from tidemill.sql.prev import rewrite_prev
+from tidemill.sql.scopes import enclosing_select
 from tidemill.types import Column, SqlType
+from tidemill.views.kept.before import Before, take_before
 from tidemill.views.kept.definition import TIME_NAME, Definition
 from tidemill.views.kept.desk import Answer, Desk
-from tidemill.views.kept.reads import Read, reads_of
+from tidemill.views.kept.reads import Read, leading, reads_of
+from tidemill.views.kept.sides import SIDE, Side, take_sides
 from tidemill.views.kept.streams import moment, time_of
 from tidemill.views.kept.tagging import TIME, finished, has_aggregates, hide_seq, tagged
 
 WINDOWS = "tm_windows"
-_HINT = "EVERY INTERVAL '…' reads several streams; EVERY ROW reads one, and reference tables"
+_HINT = "EVERY ROW reads streams and reference tables; EVERY INTERVAL '…' reads views too"
 _ZONED = Column(TIME, SqlType("TIMESTAMP WITH TIME ZONE"))
 
 
@@ -44,6 +48,9 @@ class RowQuery:
     single: str
     tagged: str | None
     uses_now: bool
+    before: tuple[Before, ...] = ()  # columns of the windows that the tagged SQL reads
+    sides: tuple[Side, ...] = ()
+    is_narrow: bool = False  # of a window, the tagged SQL needs the rows of the instant's time only
 
     @property
     def rows(self) -> int | None:
@@ -56,13 +63,10 @@ class RowQuery:
 
 
 def the_read(tree: exp.Expression, snapshot: Snapshot) -> Read:
-    """The one FROM item over a stream; raises for what EVERY ROW cannot do."""
+    """The FROM item whose rows are answered: the stream that is not joined to another; raises for
+    what EVERY ROW cannot do."""
     reads = reads_of(tree, snapshot)
-    for read in reads[1:]:
-        raise UnsupportedError(
-            "EVERY ROW reads one stream once", hint=_HINT, position=read.position
-        )
-    (read,) = reads
+    read = leading(reads)
     if read.table.is_view:
         raise UnsupportedError(
             f'EVERY ROW reads a stream, "{read.table.name}" is a view',
@@ -81,8 +85,9 @@ def the_read(tree: exp.Expression, snapshot: Snapshot) -> Read:
 
 
 def _check_plain(node: exp.Expr | None) -> None:
-    """Refuse what would look at more than one row on the way from a FROM item to the answer."""
-    while node is not None:
+    """Refuse what would look at more than one row on the way from a FROM item to the answer. With
+    a join a row may have become several."""
+    while node is not None and not (isinstance(node, exp.Select) and node.args.get("joins")):
         if isinstance(node, exp.Select):
             is_gathering = has_aggregates(node) or node.args.get("distinct")
             is_cut = node.args.get("limit") or node.args.get("offset")
@@ -103,19 +108,54 @@ def row_query(definition: Definition, snapshot: Snapshot, answer_time: Column | 
     gives it."""
     tree = rewrite_prev(definition.tree(), snapshot.find)
     read = the_read(tree, snapshot)
+    sides = take_sides(tree, read, snapshot)
     for node, name in list(unbound_tables(tree)):
-        if node is not read.node:
+        if node is not read.node and not name.startswith(SIDE):
             _place(node, name, snapshot)
-    many = _over_windows(tree, snapshot, is_tagged=True)
-    sql = None
-    if many is not None:
-        own = None if answer_time is None else _own_time(answer_time)
-        given = TIME_NAME if answer_time is None else answer_time.name
-        sql = finished(many[0], own, given).sql(dialect="duckdb")
-    single = _over_windows(tree, snapshot, is_tagged=False)
-    assert single is not None
-    text = single[0].sql(dialect="duckdb")
-    return RowQuery(read.table, read, time_of(read.table), text, sql, single[1])
+    sql, before, is_narrow = _tagged(tree, snapshot, answer_time, read.table)
+    single, source = _over_windows(tree, snapshot)
+    hide_seq(source)
+    uses_now = bind_now(single)
+    text = single.sql(dialect="duckdb")
+    time = time_of(read.table)
+    return RowQuery(read.table, read, time, text, sql, uses_now, before, sides, is_narrow)
+
+
+def _tagged(
+    tree: exp.Expression, snapshot: Snapshot, answer_time: Column | None, table: Table
+) -> tuple[str | None, tuple[Before, ...], bool]:
+    """The SQL that answers all windows of a batch, the columns that they need for it, and whether
+    rows of other times than the instants' can be left out."""
+    many, source = _over_windows(tree, snapshot)
+    before = take_before(source, table)
+    is_narrow = _is_narrow(many, source, time_of(table).name)
+    found = tagged(many, source, with_seq=True)
+    if found is None:
+        return None, (), False
+    own = None if answer_time is None else _own_time(answer_time)
+    given = TIME_NAME if answer_time is None else answer_time.name
+    return finished(found, own, given).sql(dialect="duckdb"), before, is_narrow
+
+
+def _is_narrow(tree: exp.Expression, source: exp.Expr, time: str) -> bool:
+    """Whether a query that looks at each row by itself says ``ts = now()`` of the window's rows."""
+    if tree.find(exp.Window) is not None:
+        return False
+    item, is_said = source, False
+    while (select := enclosing_select(item)) is not None:
+        if has_aggregates(select) or select.args.get("distinct"):
+            return False
+        where = select.args.get("where")
+        parts = where.this.flatten() if where is not None else ()
+        is_said = is_said or any(_says_now(part, time.lower()) for part in parts)
+        item = select.parent if isinstance(select.parent, exp.Subquery) else tree
+    return is_said
+
+
+def _says_now(node: exp.Expr, time: str) -> bool:
+    sides = (node.this, node.expression) if isinstance(node, exp.EQ) else ()
+    is_time = any(isinstance(side, exp.Column) and side.name.lower() == time for side in sides)
+    return is_time and any(map(is_now, sides))
 
 
 def _own_time(column: Column) -> exp.Expression:
@@ -124,25 +164,18 @@ def _own_time(column: Column) -> exp.Expression:
     return exp.Coalesce(this=own, expressions=[instant])
 
 
-def _over_windows(
-    tree: exp.Expression, snapshot: Snapshot, *, is_tagged: bool
-) -> tuple[exp.Expression, bool] | None:
-    """The query over the relation of windows, and whether it asks what now is."""
+def _over_windows(tree: exp.Expression, snapshot: Snapshot) -> tuple[exp.Expression, exp.Table]:
+    """A copy of the query over the relation of windows, and the FROM item of that."""
     tree = tree.copy()
     (read,) = reads_of(tree, snapshot)
+    assert read.node is not tree
     source = exp.Table(this=exp.to_identifier(WINDOWS))
     source.set("alias", exp.TableAlias(this=exp.to_identifier(read.alias, quoted=True)))
     alias = read.node.args.get("alias")
     if alias is not None and alias.this is not None:
         source.set("alias", alias.copy())
-    if read.node is tree:
-        return None
     read.node.replace(source)
-    if is_tagged:
-        found = tagged(tree, source, with_seq=True)
-        return None if found is None else (found, False)
-    hide_seq(source)
-    return tree, bind_now(tree)
+    return tree, source
 
 
 def _place(node: exp.Table, name: str, snapshot: Snapshot) -> None:
@@ -170,4 +203,5 @@ def describe_rows(definition: Definition, desk: Desk) -> Answer:
         tree = definition.tree()
         return desk.evaluate(exp.select("*").from_(exp.Subquery(this=tree)).limit(0), 0)
     empty = query.table.schema.append(SEQ_FIELD).empty_table()
-    return desk.run(query.single, query.now(0), {WINDOWS: empty})
+    sides = {side.relation: side.table.schema.empty_table() for side in query.sides}
+    return desk.run(query.single, query.now(0), {WINDOWS: empty, **sides})

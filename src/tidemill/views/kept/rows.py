@@ -1,7 +1,8 @@
 """EVERY ROW: the query is evaluated for each row that arrives, in the order of arrival.
 
-The query reads one stream, and reference tables as they are at that moment. What it sees of the
-stream when a row arrives, and the time of its answers, is
+The query reads one stream, other streams that are joined with it (``sides``), and reference tables
+as they are at that moment. What it sees of the stream when a row arrives, and the time of its
+answers, is
 
 - without a window: the row itself;
 - ``RECENT(t, rows => k [, partition_by => key])``: the newest k rows (of the row's key), the row
@@ -30,11 +31,14 @@ from tidemill.hot.gather import SEQ_FIELD
 from tidemill.sql.calls import SEQ
 from tidemill.sql.names import table_node
 from tidemill.types import Column, quote
+from tidemill.views.kept.before import with_before
 from tidemill.views.kept.definition import Definition
 from tidemill.views.kept.desk import Desk
+from tidemill.views.kept.holding import numbers
 from tidemill.views.kept.ledger import Ledger
 from tidemill.views.kept.newest import NewestRows, alone, like
 from tidemill.views.kept.row_query import WINDOWS, RowQuery, row_query
+from tidemill.views.kept.sides import Sides
 from tidemill.views.kept.streams import Streams, moment, parameter, with_time
 from tidemill.views.kept.tagging import ROW, TIME
 
@@ -55,7 +59,7 @@ class Rows:
         time: Column,
         own_time: bool,
     ) -> None:
-        (begin,) = definition.streams
+        begin = definition.streams[0]  # the others are joined with it
         self._definition = definition
         self._begin_seq = begin.seq
         self._desk = desk
@@ -65,6 +69,7 @@ class Rows:
         self._time = time
         self._own_time = time if own_time else None
         self._known: tuple[int, RowQuery] | None = None
+        self._known_sides: tuple[RowQuery, Sides] | None = None
         self._newest: NewestRows | None = None
         self._trees: dict[str, exp.Expression] = {}
         self._at_us: int | None = None
@@ -84,7 +89,7 @@ class Rows:
 
     def lag_rows(self) -> int:
         """Rows in memory that are not answered yet."""
-        (table,) = self._streams.tables()
+        table = self._streams.tables()[0]
         return int(self._desk.hot(table).view().since(self.reached_seq)[0].num_rows)
 
     def step(self) -> bool:
@@ -97,7 +102,7 @@ class Rows:
 
     def _step(self) -> bool:
         clock_us = self._streams.clock_us()
-        (table,) = self._streams.tables()
+        table = self._streams.tables()[0]
         view = self._desk.hot(table).view()
         low = self.reached_seq
         if view.published_seq <= low:
@@ -113,10 +118,36 @@ class Rows:
             if rows.num_rows > BATCH_ROWS:
                 rows = rows.slice(0, BATCH_ROWS)
                 high = int(rows.column(SEQ)[-1].as_py())
+        ready = self._ready(rows)
+        if ready < rows.num_rows:
+            if not ready:
+                return False
+            rows = rows.slice(0, ready)
+            high = int(rows.column(SEQ)[-1].as_py())
         self._answer_all(table, rows, high)
+        if high >= view.published_seq and not self._has_loads(table):
+            self._at_us = clock_us  # while rows come without end, nobody sees us idle
         return True
 
+    def _ready(self, rows: pa.Table) -> int:
+        """How many of the first rows need not wait for other streams."""
+        query = self._query()
+        if not query.sides or not rows.num_rows:
+            return int(rows.num_rows)
+        return self._sides(query).upto(_times(rows, query))
+
+    def _sides(self, query: RowQuery) -> Sides:
+        if self._known_sides is None or self._known_sides[0] is not query:
+            made = Sides(query.sides, self._desk, self._streams.clock_of)
+            self._known_sides = (query, made)
+        return self._known_sides[1]
+
     # -- rows
+
+    def _has_loads(self, table: Table) -> bool:
+        """Whether there were loads since the query was made; some may wait for an answer."""
+        spans = self._desk.snapshot().history(table.table_id).reservations
+        return any(span.created_snapshot > self._definition.snapshot_id for span in spans)
 
     def _step_load(self, table: Table) -> bool:
         """Answer the next rows of a load that was committed since the query was made."""
@@ -128,19 +159,21 @@ class Rows:
                 continue
             low = self._loads.newest_in(span.first_seq, span.last_seq)
             if low < span.last_seq:
-                self._answer_load(table, low, span.last_seq)
-                return True
+                return self._answer_load(table, low, span.last_seq)
         self._loads_at = snapshot.snapshot_id
         return False
 
-    def _answer_load(self, table: Table, low: int, high: int) -> None:
-        """Its rows may be the newest of their keys from then on."""
+    def _answer_load(self, table: Table, low: int, high: int) -> bool:
+        """Its rows may be the newest of their keys from then on. False if they have to wait."""
         self._newest = None
         rows, high = self._rows_between(table, low, high, LOAD_ROWS)
+        if self._ready(rows) < rows.num_rows:
+            return False
         answers = [self._answers(table, part, is_loaded=True) for part in self._parts(rows)]
         self._loads.store(pa.concat_tables(answers) if answers else pa.table({}), high)
         self._loads.close()
         self._newest = None
+        return True
 
     def _between_loads(self, table: Table, low: int, high: int) -> tuple[int, int]:
         """The first stretch of numbers behind ``low`` that no load was given; those have a way of
@@ -202,9 +235,13 @@ class Rows:
         if query.rows is None:
             return self._by_time(rows, query)
         windows = self._windows(table, rows, query, is_loaded)
+        others = self._sides(query).read(rows, _times(rows, query)) if query.sides else {}
         if query.tagged is not None:
-            return self._desk.run(query.tagged, {}, {WINDOWS: windows})[0]
-        return self._one_by_one(windows, rows, query)
+            windows = with_before(windows, query.before)
+            if query.is_narrow:
+                windows = _of_their_time(windows, query.time.name)
+            return self._desk.run(query.tagged, {}, {WINDOWS: windows, **others})[0]
+        return self._one_by_one(windows, rows, query, others)
 
     def _windows(self, table: Table, rows: pa.Table, query: RowQuery, is_loaded: bool) -> pa.Table:
         if query.read.call is None:
@@ -235,7 +272,8 @@ class Rows:
             answer, _ = self._desk.evaluate(select, None, values, exact=True)
             return like(answer, table.schema.append(SEQ_FIELD))
 
-        return NewestRows(call.partition_by, time.name, call.rows, run, older)
+        key = [table.get_column(name) for name in call.partition_by]
+        return NewestRows(key, time.name, call.rows, run, older)
 
     def _held(self, table: Table, query: RowQuery, seq: int) -> pa.Table:
         """The newest rows of each key up to a number."""
@@ -252,11 +290,14 @@ class Rows:
         answer, _ = self._desk.evaluate(select, None, {"tm_hi": seq}, exact=True)
         return like(answer, table.schema.append(SEQ_FIELD))
 
-    def _one_by_one(self, windows: pa.Table, rows: pa.Table, query: RowQuery) -> pa.Table:
+    def _one_by_one(
+        self, windows: pa.Table, rows: pa.Table, query: RowQuery, others: Mapping[str, pa.Table]
+    ) -> pa.Table:
         parts = []
         for seq, us in zip(rows.column(SEQ).to_pylist(), _times(rows, query), strict=True):
             window = windows.filter(pc.equal(windows.column(ROW), seq)).drop_columns([ROW, TIME])
-            answer, _ = self._desk.run(query.single, query.now(int(us)), {WINDOWS: window})
+            sources = {WINDOWS: window, **others}
+            answer, _ = self._desk.run(query.single, query.now(int(us)), sources)
             parts.append(self._timed(answer, int(us)))
         return pa.concat_tables(parts)
 
@@ -282,3 +323,9 @@ class Rows:
 
 def _times(rows: pa.Table, query: RowQuery) -> npt.NDArray[np.int64]:
     return np.asarray(keys.words(rows.column(query.time.name).combine_chunks()), dtype=np.int64)
+
+
+def _of_their_time(windows: pa.Table, time: str) -> pa.Table:
+    """Of each window, the rows of the instant's own time."""
+    is_now = numbers(windows, time) == numbers(windows, TIME)
+    return windows.take(keys.row_numbers(np.flatnonzero(is_now)))

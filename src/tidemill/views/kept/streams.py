@@ -30,7 +30,7 @@ class Streams:
     def __init__(self, desk: Desk, definition: Definition, clock_of: ClockOf) -> None:
         self._desk = desk
         self._definition = definition
-        self._clock_of = clock_of
+        self.clock_of = clock_of
         self._firsts: dict[int, exp.Expression] = {}
 
     def tables(self) -> list[Table]:
@@ -49,7 +49,7 @@ class Streams:
 
     def clock_us(self) -> int | None:
         """The streams' common clock: what all of them have passed; None while one has no clock."""
-        clocks = [self._clock_of(table) for table in self.tables()]
+        clocks = [self.clock_of(table) for table in self.tables()]
         known = [clock for clock in clocks if clock is not None]
         return min(known) if len(known) == len(clocks) else None
 

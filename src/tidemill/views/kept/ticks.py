@@ -81,6 +81,7 @@ class Ticks:
         self._time = time
         self._query, self._reach_us = tick_query(definition.tree(), desk.snapshot())
         self._gap: tuple[int, int] | None = None  # the last tick with new rows, the next one
+        self._quiet_us: int | None = None  # before the first row: what is complete without one
         self.notice: str | None = None
 
     @property
@@ -92,7 +93,7 @@ class Ticks:
     @property
     def complete_us(self) -> int | None:
         last = self.last_us
-        return None if last is None else last + self._every_us
+        return self._quiet_us if last is None else last + self._every_us
 
     def step(self) -> bool:
         """Evaluate the next tick if it is due."""
@@ -101,7 +102,10 @@ class Ticks:
             return False
         last_due = (clock_us - 1) // self._every_us
         tick = self._next(clock_us)
-        if tick is None or tick > last_due:
+        if tick is None:  # no row has come yet: the first tick will not be before the clock
+            self._quiet_us = -(-clock_us // self._every_us) * self._every_us
+            return False
+        if tick > last_due:
             return False
         self._streams.settle()
         at_us = tick * self._every_us

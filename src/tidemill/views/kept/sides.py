@@ -1,0 +1,235 @@
+"""Other streams of an EVERY ROW query, which the rows that arrive are joined with.
+
+A row sees of another stream the rows that are not younger than itself, and is answered once that
+stream is complete up to its time. So it makes no difference when the answer is computed: a chain of
+kept queries says the same in real time, in haste and after a restart.
+
+1. ``take_sides`` puts a relation in the place of each such stream and lets its ON say what is seen.
+   An ON that says ``side.ts < row.ts`` itself need not wait for rows of the very same time, and one
+   that says ``side.ts > row.ts - INTERVAL …`` bounds what has to be read.
+2. ``Sides.upto`` says how far the rows of the stream can be answered by now.
+3. ``Sides.read`` fetches what a batch can meet: rows of its span of time, and where the join
+   compares columns by ``=``, those with a value of the batch. An index on such a column makes that
+   cheap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from sqlglot import exp
+
+from tidemill.catalog.model import Snapshot, Table
+from tidemill.errors import UnsupportedError
+from tidemill.sql.names import table_node
+from tidemill.sql.scopes import Scope, enclosing_select
+from tidemill.types import Column
+from tidemill.views.kept.desk import Desk
+from tidemill.views.kept.newest import like
+from tidemill.views.kept.reads import Read, reads_of
+from tidemill.views.kept.streams import ClockOf, moment, parameter, time_of
+
+Times = npt.NDArray[np.int64]
+
+SIDE = "tm_side_"
+KEYS_MAX = 20_000  # values of a column by which rows are looked for; more are not worth it
+_HINT = "JOIN or LEFT JOIN it with ON, beside the stream whose rows are answered"
+
+
+@dataclass(frozen=True)
+class Side:
+    """A stream that is joined; ``pairs`` are its columns and those of the rows that must equal
+    them. ``is_before``: only rows that are older are seen; ``back`` is how much older at most, as
+    SQL."""
+
+    table: Table
+    relation: str
+    pairs: tuple[tuple[str, str], ...] = ()
+    is_before: bool = False
+    back: str | None = None
+
+    @property
+    def time(self) -> Column:
+        return time_of(self.table)
+
+
+def take_sides(tree: exp.Expression, read: Read, snapshot: Snapshot) -> tuple[Side, ...]:
+    """Let a query's tree, which is changed, read relations instead of other streams than
+    ``read``, the one whose rows are answered."""
+    others = [each for each in reads_of(tree, snapshot) if each.node is not read.node]
+    for other in others:
+        _check(read, other)
+    return tuple(_take(read, other, at, snapshot) for at, other in enumerate(others))
+
+
+def _take(read: Read, other: Read, number: int, snapshot: Snapshot) -> Side:
+    join, select = other.node.parent, enclosing_select(other.node)
+    assert isinstance(join, exp.Join)
+    assert select is not None
+    on = join.args["on"]
+    side = Side(other.table, f"{SIDE}{number}")
+    for part in _conjuncts(on):
+        side = _noted(side, part, read, other, Scope(select, snapshot.find))
+    seen = exp.LTE(
+        this=exp.column(other.time.name, table=other.alias, quoted=True),
+        expression=exp.column(read.time.name, table=read.alias, quoted=True),
+    )
+    join.set("on", exp.and_(on.copy(), seen))
+    source = exp.Table(this=exp.to_identifier(side.relation))
+    alias = exp.TableAlias(this=exp.to_identifier(other.alias, quoted=True))
+    given = other.node.args.get("alias")
+    source.set("alias", given.copy() if given is not None and given.this is not None else alias)
+    other.node.replace(source)
+    return side
+
+
+_FLIPPED = {exp.EQ: exp.EQ, exp.LT: exp.GT, exp.GT: exp.LT, exp.LTE: exp.GTE, exp.GTE: exp.LTE}
+
+
+def _noted(side: Side, part: exp.Expr, read: Read, other: Read, scope: Scope) -> Side:
+    """What a conjunct of ON says about which rows of a side are needed."""
+    op: Any = type(part)
+    if op not in _FLIPPED:
+        return side
+    left, right = part.this, part.expression
+    if not _is_of(left, other, scope):
+        left, right, op = right, left, _FLIPPED[op]
+    if not _is_of(left, other, scope):
+        return side
+    is_time = left.name.lower() == other.time.name.lower()
+    if _is_of(right, read, scope):
+        own, given = other.table.get_column(left.name), read.table.get_column(right.name)
+        if op is exp.EQ and own.type == given.type and not pa.types.is_nested(own.type.arrow):
+            return replace(side, pairs=(*side.pairs, (own.name, given.name)))
+        is_row_time = given.name.lower() == read.time.name.lower()
+        return replace(side, is_before=True) if op is exp.LT and is_time and is_row_time else side
+    if op not in (exp.GT, exp.GTE) or not is_time or not isinstance(right, exp.Sub):
+        return side
+    moment_, span = right.this, right.expression
+    if not _is_of(moment_, read, scope) or moment_.name.lower() != read.time.name.lower():
+        return side
+    if not isinstance(span, exp.Interval) or span.find(exp.Column, exp.Placeholder) is not None:
+        return side
+    return replace(side, back=span.sql(dialect="duckdb"))
+
+
+def _is_of(node: exp.Expr, read: Read, scope: Scope) -> bool:
+    found = scope.owner(node) if isinstance(node, exp.Column) else None
+    return found is not None and found.node is read.node
+
+
+def _check(read: Read, other: Read) -> None:
+    def refuse(message: str, hint: str = _HINT) -> UnsupportedError:
+        return UnsupportedError(message, hint=hint, position=other.position)
+
+    name = other.table.name
+    if other.table.is_view:
+        raise refuse(
+            f'EVERY ROW reads streams, "{name}" is a view',
+            "EVERY INTERVAL '…' reads views; or join the stream that the view sums up",
+        )
+    if other.call is not None:
+        raise refuse(
+            "EVERY ROW reads one window, that of the stream in FROM",
+            f'join "{name}" itself, and say in ON how far back: … AND s.ts > t.ts - INTERVAL …',
+        )
+    if read.call is not None:
+        raise refuse(
+            "rows with a window are not joined with another stream",
+            "keep the answers of the window as a streaming table first, and join that",
+        )
+    join, select = other.node.parent, enclosing_select(other.node)
+    if select is None or select is not enclosing_select(read.node):
+        raise refuse(f'EVERY ROW reads "{name}" where its rows cannot be told by their time')
+    if not isinstance(join, exp.Join) or join.args.get("on") is None:
+        raise refuse(f'the join with stream "{name}" says no ON')
+    is_inner = not join.side and join.kind.upper() in ("", "INNER")
+    is_left = join.side.upper() == "LEFT" and join.kind.upper() in ("", "OUTER")
+    if join.method or not (is_inner or is_left):
+        raise refuse(f'EVERY ROW cannot join stream "{name}" that way')
+
+
+def _conjuncts(node: exp.Expr) -> Iterator[exp.Expr]:
+    if isinstance(node, exp.Paren):
+        yield from _conjuncts(node.this)
+    elif isinstance(node, exp.And):
+        yield from _conjuncts(node.left)
+        yield from _conjuncts(node.right)
+    else:
+        yield node
+
+
+class Sides:
+    """The other streams of a query, as they are needed batch by batch."""
+
+    def __init__(self, sides: Sequence[Side], desk: Desk, clock_of: ClockOf) -> None:
+        self._sides = tuple(sides)
+        self._desk = desk
+        self._clock_of = clock_of
+        self._trees: dict[tuple[str, tuple[str, ...]], exp.Expression] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._sides)
+
+    def upto(self, times: Times) -> int:
+        """How many of the first rows, by their times, can be answered by now."""
+        count = len(times)
+        for side in self._sides:
+            clock_us = self._clock_of(side.table)
+            if clock_us is None:
+                return 0
+            waits = times > clock_us if side.is_before else times >= clock_us
+            if waits.any():
+                count = min(count, int(np.argmax(waits)))
+        return count
+
+    def read(self, rows: pa.Table, times: Times) -> Mapping[str, pa.Table]:
+        """The relations of a batch, which is not empty."""
+        span = int(times.min()), int(times.max())
+        return {side.relation: self._read(side, rows, *span) for side in self._sides}
+
+    def _read(self, side: Side, rows: pa.Table, oldest_us: int, newest_us: int) -> pa.Table:
+        values: dict[str, object] = {"tm_until": moment(newest_us, side.time)}
+        if side.back is not None:
+            values["tm_since"] = moment(oldest_us, side.time)
+        used: list[str] = []
+        for own, given in side.pairs:
+            distinct = pc.unique(rows.column(given).combine_chunks()).drop_null()
+            if len(distinct) <= KEYS_MAX:
+                values[f"tm_key_{len(used)}"] = distinct.to_pylist()
+                used.append(own)
+        tree = self._tree(side, tuple(used))
+        answer, _ = self._desk.evaluate(tree, None, values, exact=True)
+        return like(answer, side.table.schema)
+
+    def _tree(self, side: Side, used: tuple[str, ...]) -> exp.Expression:
+        """The same tree with every call, so that its plan is kept."""
+        known = self._trees.get((side.relation, used))
+        if known is not None:
+            return known
+        time = exp.column(side.time.name, quoted=True)
+        conditions: list[exp.Expr] = [
+            exp.LTE(this=time, expression=parameter("tm_until", side.time))
+        ]
+        if side.back is not None:
+            since = parameter("tm_since", side.time).sql(dialect="duckdb")
+            low: exp.Expr = exp.maybe_parse(f"{since} - {side.back}", dialect="duckdb")
+            conditions.append(exp.GTE(this=time.copy(), expression=low))
+        for at, name in enumerate(used):
+            column = side.table.get_column(name)
+            listed = exp.cast(
+                exp.Placeholder(this=f"tm_key_{at}"), f"{column.type}[]", dialect="duckdb"
+            )
+            values = exp.select(exp.func("unnest", listed, dialect="duckdb"))
+            conditions.append(
+                exp.In(this=exp.column(name, quoted=True), query=exp.Subquery(this=values))
+            )
+        tree = exp.select("*").from_(table_node(side.table.name)).where(*conditions)
+        self._trees[side.relation, used] = tree
+        return tree
