@@ -14,8 +14,8 @@ help: ## list the targets
 setup: ## build .venv: python, uv, java, packages
 	@PYTHON="$(PYTHON)" sh scripts/setup.sh
 
-run: setup ## start the demo: simulated traffic, a live dashboard, a warehouse to ask
-	@.venv/bin/tidemill demo $(ARGS)
+run: setup ## Linear Road, live: expressway traffic, its tolls and accidents, a warehouse to ask
+	@.venv/bin/python -m examples.linear_road $(ARGS)
 
 test: setup ## run all tests
 	@sh scripts/test.sh $(ARGS)

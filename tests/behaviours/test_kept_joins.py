@@ -191,6 +191,30 @@ def test_a_stream_without_rows_is_complete_where_its_source_is(tmp_path: Path) -
         assert [row[1] for row in db.sql("SELECT * FROM told").fetchall()] == [1, 1]
 
 
+def test_before_the_first_window_closes_there_is_nothing_to_wait_for(tmp_path: Path) -> None:
+    with closing(open_inline(tmp_path / "w")) as db:
+        make(db)
+        db.sql(
+            "CREATE STREAMING TABLE minutes AS SELECT k, count(*) AS n FROM TUMBLE(b, ts,"
+            " INTERVAL '1' MINUTE) GROUP BY window_start, window_end, k EMIT ON WINDOW CLOSE"
+        )
+        db.sql(
+            "CREATE STREAMING TABLE recent AS SELECT k, sum(n) AS n FROM RECENT(minutes, INTERVAL"
+            " '5' MINUTE) GROUP BY k EVERY INTERVAL '1' MINUTE"
+        )
+        db.sql(
+            "CREATE STREAMING TABLE told AS SELECT a.v, m.n FROM a LEFT JOIN recent AS m"
+            " ON m.k = a.k AND m.ts > a.ts - INTERVAL '1' MINUTE EVERY ROW"
+        )
+        for moment, told in ((10, 1), (30, 2), (59, 3), (60, 4), (61, 5)):
+            db.append("b", [(second(moment), 1, 1)])
+            db.append("a", [(second(moment), 1, moment)])
+            db._kept.catch_up()
+            assert len(db.sql("SELECT * FROM told").fetchall()) == told, moment
+        found = dict(db.sql("SELECT v, n FROM told").fetchall())
+        assert found == {10: None, 30: None, 59: None, 60: 3, 61: 3}
+
+
 @pytest.mark.parametrize(
     ("query", "message"),
     [

@@ -1,4 +1,4 @@
-"""The command line: ``tidemill sql | load | status | demo``.
+"""The command line: ``tidemill sql | load | status``.
 
 ``main`` finds the subcommand's module; each of those has ``configure`` (its options) and ``run``.
 ``session`` opens a warehouse or connects to its owner; ``shell`` runs statements and backslash

@@ -20,7 +20,6 @@ SUBCOMMANDS = {
     "sql": "ask a warehouse in SQL: a prompt, statements, files",
     "load": "load files into a table",
     "status": "what a warehouse holds and how it fares",
-    "demo": "simulated expressway traffic with a live dashboard",
 }
 EXIT_ERROR = 1
 EXIT_USAGE = 2

@@ -29,7 +29,9 @@ class Messages:
     def __init__(self, schema: pa.Schema) -> None:
         self._sink = _Sink()
         self._writer = pa.ipc.new_stream(self._sink, schema)
-        self._writer.write_batch(pa.RecordBatch.from_pylist([], schema))  # the schema goes first
+        nothing = [pa.nulls(0, field.type) for field in schema]
+        empty = pa.RecordBatch.from_arrays(nothing, schema=schema)
+        self._writer.write_batch(empty)  # the schema goes first
         self._sink.take()
 
     @staticmethod

@@ -178,6 +178,7 @@ def test_messages_are_what_serialize_writes() -> None:
         joined = b"".join(bytes(piece) for piece in message.parts)
         assert joined == part.serialize().to_pybytes()
         assert message.size == len(joined)
+    Messages(pa.schema([("u", pa.list_(pa.uuid())), ("n", pa.field("n", pa.int8(), False).type)]))
     assert not Messages.can_write(pa.schema([("e", pa.dictionary(pa.int8(), pa.string()))]))
 
 

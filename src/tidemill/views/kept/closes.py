@@ -119,7 +119,7 @@ class Closes:
         self._column = reads[0].time
         self._slide_us, self._size_us = grid_of(reads)
         self._single, self._many = close_query(tree, snapshot, own_time)
-        self._quiet_us: int | None = None  # before the first row: what is complete without one
+        self._quiet_us: int | None = None  # before the first answer: what is complete without one
         self.notice: str | None = None
 
     @property
@@ -151,6 +151,7 @@ class Closes:
             self._quiet_us = self._end_us(last + 1)
             return False
         if done >= last:
+            self._quiet_us = self._end_us(done + 1)
             return False
         self._streams.settle()
         if self._many is None:

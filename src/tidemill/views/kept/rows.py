@@ -46,6 +46,7 @@ BATCH_ROWS = 65_536
 WINDOW_ROWS_MAX = 1_000_000
 TIMES_AT_ONCE = 256
 LOAD_ROWS = 500_000
+TOP_ROWS_MAX = 1_000
 
 
 class Rows:
@@ -276,18 +277,12 @@ class Rows:
         return NewestRows(key, time.name, call.rows, run, older)
 
     def _held(self, table: Table, query: RowQuery, seq: int) -> pa.Table:
-        """The newest rows of each key up to a number."""
-        call = query.read.call
-        assert call is not None
-        upto = exp.LTE(this=exp.column(SEQ), expression=exp.Placeholder(this="tm_hi"))
-        parts = ", ".join(quote(name) for name in call.partition_by)
-        over = f"PARTITION BY {parts} " if parts else ""
-        newest = f"row_number() OVER ({over}ORDER BY {quote(query.time.name)} DESC, _seq DESC)"
-        select = self._tree("held", table, upto)
-        if select.args.get("qualify") is None:
-            condition = exp.condition(f"{newest} <= {call.rows}", dialect="duckdb")
-            select.set("qualify", exp.Qualify(this=condition))
-        answer, _ = self._desk.evaluate(select, None, {"tm_hi": seq}, exact=True)
+        """The newest rows of each key up to a number, and more that are as old as the last."""
+        tree = self._trees.get("held")
+        if tree is None:
+            tree = exp.maybe_parse(_held_sql(table, query), dialect="duckdb")
+            self._trees["held"] = tree
+        answer, _ = self._desk.evaluate(tree, None, {"tm_hi": seq}, exact=True)
         return like(answer, table.schema.append(SEQ_FIELD))
 
     def _one_by_one(
@@ -319,6 +314,28 @@ class Rows:
         column = answer.column(at)
         instant = pa.scalar(from_us(us), pa.timestamp("us")).cast(column.type)
         return answer.set_column(at, answer.field(at), pc.fill_null(column, instant))
+
+
+def _held_sql(table: Table, query: RowQuery) -> str:
+    """First the time of each key's last row that is wanted, then the rows from there on: to number
+    all rows of a long history would sort it."""
+    call = query.read.call
+    assert call is not None
+    stream, time = quote(table.name), quote(query.time.name)
+    names = [quote(name) for name in call.partition_by]
+    parts = "".join(f"{name}, " for name in names)
+    upto = f"WHERE {SEQ} <= $tm_hi"
+    if call.rows is not None and call.rows > TOP_ROWS_MAX:
+        over = f"PARTITION BY {', '.join(names)} " if names else ""
+        newest = f"row_number() OVER ({over}ORDER BY {time} DESC, {SEQ} DESC)"
+        return f"SELECT *, {SEQ} FROM {stream} {upto} QUALIFY {newest} <= {call.rows}"
+    grouped = f" GROUP BY {', '.join(names)}" if names else ""
+    same = "".join(f"s.{name} IS NOT DISTINCT FROM m.{name} AND " for name in names)
+    return (
+        f"SELECT s.*, s.{SEQ} FROM {stream} AS s JOIN (SELECT {parts}"
+        f"list_min(max({time}, {call.rows})) AS tm_low FROM {stream} {upto}{grouped}) AS m"
+        f" ON {same}s.{time} >= m.tm_low WHERE s.{SEQ} <= $tm_hi"
+    )
 
 
 def _times(rows: pa.Table, query: RowQuery) -> npt.NDArray[np.int64]:

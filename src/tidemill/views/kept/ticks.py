@@ -81,7 +81,7 @@ class Ticks:
         self._time = time
         self._query, self._reach_us = tick_query(definition.tree(), desk.snapshot())
         self._gap: tuple[int, int] | None = None  # the last tick with new rows, the next one
-        self._quiet_us: int | None = None  # before the first row: what is complete without one
+        self._quiet_us: int | None = None  # before the first answer: what is complete without one
         self.notice: str | None = None
 
     @property
@@ -106,6 +106,7 @@ class Ticks:
             self._quiet_us = -(-clock_us // self._every_us) * self._every_us
             return False
         if tick > last_due:
+            self._quiet_us = tick * self._every_us
             return False
         self._streams.settle()
         at_us = tick * self._every_us
