@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -82,7 +83,7 @@ class Accepted:
     def rows(self) -> int:
         return sum(int(batch.num_rows) for batch in self.batches) + len(self.rejects)
 
-    @property
+    @cached_property
     def nbytes(self) -> int:
         return sum(int(batch.nbytes) for batch in self.batches) + sum(
             len(text) + len(reason) for text, reason in self.rejects

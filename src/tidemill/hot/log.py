@@ -32,7 +32,7 @@ import pyarrow as pa
 from tidemill.errors import CorruptLogError, DiskFullError, DurabilityError
 from tidemill.hot import frame
 from tidemill.hot.crash import is_armed, point
-from tidemill.hot.mapping import MappedFile
+from tidemill.hot.mapping import MappedFile, begin_writing
 
 SUFFIX = ".tml"
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
@@ -153,6 +153,7 @@ class Log:
         except OSError:
             return None
         self._write_whole([bytes(frame.HEADER_BYTES), *laid.parts])
+        begin_writing(self._fd, start, size)  # while the checksum is taken
         whole = mapping.buffer(start, size)
         point("log.unsealed")
         header = laid.header([memoryview(whole)[frame.HEADER_BYTES :]])

@@ -28,6 +28,15 @@ _libc.mmap.argtypes = (
 )
 _libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
 _FAILED = ctypes.c_void_p(-1).value
+_SYNC_FILE_RANGE_WRITE = 2
+
+
+def begin_writing(fd: int, offset: int, size: int) -> None:
+    """Let the disk begin with bytes that will be forced soon, and do not wait. No promise: whether
+    it does is nobody's concern but the clock's."""
+    call = getattr(_libc, "sync_file_range", None)
+    if call is not None:
+        call(fd, ctypes.c_int64(offset), ctypes.c_int64(size), _SYNC_FILE_RANGE_WRITE)
 
 
 class MappedFile:

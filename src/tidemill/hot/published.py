@@ -12,6 +12,7 @@ import threading
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -47,7 +48,7 @@ class Unit:
     def row_count(self) -> int:
         return sum(int(batch.num_rows) for batch in self.batches) + len(self.rows)
 
-    @property
+    @cached_property
     def nbytes(self) -> int:
         rows_bytes = len(self.rows) * ROW_BYTES_ESTIMATE
         return sum(int(batch.nbytes) for batch in self.batches) + rows_bytes

@@ -37,9 +37,11 @@ class RowWriter:
         meta: Mapping[str, Any],
         batches: Sequence[pa.RecordBatch],
         aside: Aside,
+        nbytes: int,
     ) -> tuple[int, Batches]:
-        """One frame with the rows and what is set aside; answers its ticket and the rows."""
-        is_large = sum(batch.nbytes for batch in batches) >= IN_PLACE_BYTES_MIN
+        """One frame with the rows, of about so many bytes, and what is set aside; answers its
+        ticket and the rows."""
+        is_large = nbytes >= IN_PLACE_BYTES_MIN and bool(batches)
         if is_large and self._messages is not None and log.durability == "sync":
             written = self._write_in_place(self._messages, log, first_seq, meta, batches, aside)
             if written is not None:

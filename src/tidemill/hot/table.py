@@ -263,7 +263,8 @@ class HotTable:
             "a": now_us,
         }
         replaced = tuple(result.replaced)
-        ticket, own = self._rows.write(log, self._next_seq, meta, result.stored, aside)
+        rows, nbytes = result.stored, accepted.nbytes
+        ticket, own = self._rows.write(log, self._next_seq, meta, rows, aside, nbytes)
         newest = result.newest_us
         unit = Unit(self._next_seq, own, (), late, rejected, replaced, ticket, newest)
         try:
