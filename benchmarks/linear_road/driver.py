@@ -122,6 +122,8 @@ class Driver:
         if self._stage.history is None:
             application.create_tables(self._db, self._stage.daily_tolls())
         application.create_queries(self._db)
+        for (name,) in self._db.sql("SELECT view_name FROM tidemill.views").fetchall():
+            self._db.sql(f"REFRESH MATERIALIZED VIEW {name}")  # they find the last of each car
         stage = self._stage
         self._arrivals = np.full(stage.last - stage.first + 1, np.inf)
         self._delivered = Deliveries(stage.first, self._arrivals)

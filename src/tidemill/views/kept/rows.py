@@ -109,6 +109,7 @@ class Rows:
         if view.published_seq <= low:
             if self._step_load(table):
                 return True
+            self._make_ready(table, low)
             self._at_us = clock_us
             return False
         if view.moved_seq > low:
@@ -247,12 +248,20 @@ class Rows:
     def _windows(self, table: Table, rows: pa.Table, query: RowQuery, is_loaded: bool) -> pa.Table:
         if query.read.call is None:
             return alone(rows, query.time.name)
+        if self._newest is None and not is_loaded:
+            self._make_ready(table, int(rows.column(SEQ)[0].as_py()) - 1)
         if self._newest is None:
             self._newest = self._newest_rows(table, query)
-            if not is_loaded:
-                first = int(rows.column(SEQ)[0].as_py())
-                self._newest.begin(self._held(table, query, first - 1))
         return self._newest.ask(rows) if is_loaded else self._newest.windows(rows)
+
+    def _make_ready(self, table: Table, seq: int) -> None:
+        """While there is nothing to do: have the rows before the next one at hand, which may take
+        a while to find in a long history."""
+        query = self._query()
+        if self._newest is None and query.read.call is not None and query.rows is not None:
+            newest = self._newest_rows(table, query)
+            newest.begin(self._held(table, query, seq))
+            self._newest = newest
 
     def _newest_rows(self, table: Table, query: RowQuery) -> NewestRows:
         call = query.read.call
