@@ -54,6 +54,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         given.rate = _rate(given.rate)
     except ValueError:
         parser.error(f'--rate is real, max or a number above 0, not "{given.rate}"')
+    if not 0 <= given.otq_per_minute <= 100_000:
+        parser.error(f"--otq-per-minute is 0 to 100,000, not {given.otq_per_minute:g}")
     if given.otq_per_minute and given.rate is None:
         parser.error("--otq-per-minute needs a clock: it does not go with --rate max")
     return given

@@ -168,6 +168,7 @@ class TestCommand:
             ["--tolls", "t.csv"],
             ["--input", "i.csv", "--history"],
             ["--rate", "max", "--otq-per-minute", "20"],
+            ["--otq-per-minute=-3"],
         ],
     )
     def test_refuses(self, arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:

@@ -132,7 +132,7 @@ class _Passes:
         self.names.append(str(name))
         return False
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None  # type: ignore[assignment]  # what equals nothing has no place in a set
 
 
 @dataclass(frozen=True)
