@@ -37,7 +37,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     add("--history", action="store_true", help="load three hours of earlier reports before")
     add("--input", type=Path, help="a file of input instead of the generator")
     add("--tolls", type=Path, help="the past's tolls that belong to --input")
-    add("--search", action="store_true", help="find the highest L that holds at the end's rate")
+    add("--search", action="store_true", help="find the highest L that holds, from --xways on")
     add("--search-most", type=int, default=SEARCH_MOST, help=f"not above (default {SEARCH_MOST})")
     add("--peak", type=int, default=PEAK_PER_MINUTE, help="reports a minute and expressway")
     add("--ramp", type=int, default=RAMP_MINUTES, help="minutes until the peak (default 180)")

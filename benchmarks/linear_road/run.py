@@ -172,8 +172,8 @@ def _judge(course: Course, cores: int) -> Verdict:
 def search(
     request: Request, folder: Path, most: int, show: Callable[[int, Outcome], None]
 ) -> tuple[int, list[tuple[int, Outcome]]]:
-    """The highest number of expressways that holds: doubled until one fails, then halved between.
-    Answers it (0 if not even one holds) and all that was tried, in order."""
+    """The highest number of expressways that holds: from the plan's on, doubled until one fails,
+    then halved between. Answers it (0 if not even one holds) and all that was tried, in order."""
     assert request.plan is not None
     tried: list[tuple[int, Outcome]] = []
 
@@ -188,7 +188,7 @@ def search(
         show(xways, outcome)
         return outcome.ok
 
-    low, high = 0, 1
+    low, high = 0, request.plan.xways
     while high <= most and holds(high):
         low, high = high, 2 * high
     high = min(high, most + 1)

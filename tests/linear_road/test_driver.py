@@ -125,22 +125,25 @@ def test_the_sampler_sees_this_process() -> None:
 
 
 class TestSearch:
+    @pytest.mark.parametrize("first", [1, 5, 32])
     @pytest.mark.parametrize("most", [1, 2, 5, 8, 13, 20])
     def test_finds_the_highest(
-        self, most: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+        self, first: int, most: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:
         monkeypatch.setattr(run, "run", lambda request, _: _Outcome(request.plan.xways <= most))
-        request = run.Request(PLAN)
+        request = run.Request(replace(PLAN, xways=first))
         assert run.search(request, tmp_path, 128, lambda *_: None)[0] == most
 
     def test_none_holds(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         monkeypatch.setattr(run, "run", lambda *_: _Outcome(False))
-        best, tried = run.search(run.Request(PLAN), tmp_path, 128, lambda *_: None)
+        request = run.Request(replace(PLAN, xways=1))
+        best, tried = run.search(request, tmp_path, 128, lambda *_: None)
         assert (best, len(tried)) == (0, 1)
 
     def test_not_above_the_bound(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         monkeypatch.setattr(run, "run", lambda *_: _Outcome(True))
-        best, _ = run.search(run.Request(PLAN), tmp_path, 6, lambda *_: None)
+        request = run.Request(replace(PLAN, xways=1))
+        best, _ = run.search(request, tmp_path, 6, lambda *_: None)
         assert best == 6
 
 
