@@ -33,7 +33,11 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     add("--from-minute", type=int, help="begin there, with the cars as they are by then")
     add("--seed", type=int, default=1)
     add("--rate", default="real", help="real, a number of times as fast, or max (default real)")
-    add("--otq-per-minute", type=float, default=0.0, help="one-time queries over past reports")
+    add(
+        "--otq-per-minute",
+        default="",
+        help="one-time queries over past reports; 20,100,200: so many one after the other",
+    )
     add("--history", action="store_true", help="load three hours of earlier reports before")
     add("--input", type=Path, help="a file of input instead of the generator")
     add("--tolls", type=Path, help="the past's tolls that belong to --input")
@@ -54,8 +58,11 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         given.rate = _rate(given.rate)
     except ValueError:
         parser.error(f'--rate is real, max or a number above 0, not "{given.rate}"')
-    if not 0 <= given.otq_per_minute <= 100_000:
-        parser.error(f"--otq-per-minute is 0 to 100,000, not {given.otq_per_minute:g}")
+    try:
+        given.otq_per_minute = _loads(given.otq_per_minute)
+    except ValueError:
+        text = "numbers of at most 100,000, like 200 or 20,100,200"
+        parser.error(f'--otq-per-minute is {text}, not "{given.otq_per_minute}"')
     if given.otq_per_minute and given.rate is None:
         parser.error("--otq-per-minute needs a clock: it does not go with --rate max")
     return given
@@ -132,6 +139,19 @@ def _rate(text: str) -> float | None:
     if not 0 < rate < float("inf"):
         raise ValueError(text)
     return rate
+
+
+def _loads(text: str) -> tuple[float, ...]:
+    """
+    >>> _loads("20,100,200"), _loads("0"), _loads("")
+    ((20.0, 100.0, 200.0), (), ())
+    """
+    loads = tuple(map(float, text.split(","))) if text else ()
+    if loads == (0.0,):
+        return ()
+    if not all(0 < load <= 100_000 for load in loads):
+        raise ValueError(text)
+    return loads
 
 
 if __name__ == "__main__":

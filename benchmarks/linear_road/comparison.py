@@ -74,36 +74,26 @@ def compare(expected: Expected, answers: Answers, late_seconds: float = LATE_SEC
     """The verdict on everything that was delivered."""
     return Verdict(
         (
-            _tolls(expected, answers.tolls, late_seconds),
-            _accidents(expected, answers.accidents, late_seconds),
+            _notifications(
+                _columns(expected.tolls, ("vid", "time", "lav", "toll")),
+                _Delivered("toll notifications", answers.tolls, TOLLS),
+                late_seconds,
+            ),
+            _notifications(
+                _columns(expected.accidents, ("vid", "time", "seg")),
+                _Delivered("accident notifications", answers.accidents, ACCIDENTS),
+                late_seconds,
+            ),
             _balances(expected, answers.balances, late_seconds),
             _expenditures(expected, answers.expenditures, late_seconds),
         )
     )
 
 
-def _tolls(expected: Expected, got: pa.Table, late_seconds: float) -> Kind:
-    due = _columns(expected.tolls, ("vid", "time", "lav", "toll"))
-    table = _Delivered("toll notifications", got, TOLLS)
-    return _judge(
-        table,
-        _pair(due["vid"], due["time"]),
-        _pair(table["vid"], table["time"]),
-        due,
-        late_seconds,
-    )
-
-
-def _accidents(expected: Expected, got: pa.Table, late_seconds: float) -> Kind:
-    due = _columns(expected.accidents, ("vid", "time", "seg"))
-    table = _Delivered("accident notifications", got, ACCIDENTS)
-    return _judge(
-        table,
-        _pair(due["vid"], due["time"]),
-        _pair(table["vid"], table["time"]),
-        due,
-        late_seconds,
-    )
+def _notifications(due: dict[str, Integers], table: _Delivered, late_seconds: float) -> Kind:
+    """What a vehicle is told about a second of its own."""
+    wanted, keys = _pair(due["vid"], due["time"]), _pair(table["vid"], table["time"])
+    return _judge(table, wanted, keys, due, late_seconds)
 
 
 def _balances(expected: Expected, got: pa.Table, late_seconds: float) -> Kind:

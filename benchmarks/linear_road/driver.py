@@ -53,7 +53,7 @@ class Course:
     stage: Stage
     folder: Path
     rate: float | None = 1.0
-    otq_per_minute: float = 0.0
+    otq_per_minute: tuple[float, ...] = ()
     seed: int = 1
     spark_master: str = "inline"
     gives_up: bool = False

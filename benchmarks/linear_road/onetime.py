@@ -3,7 +3,8 @@
 Each asks for the reports of one segment of one expressway in a span of whole minutes, so long that
 about 10,000, 30,000 or 60,000 rows come back (document 002, §VII). The spans are chosen from the
 counts of the input; so the right number of rows is known, and every answer is checked by it.
-Moments are drawn from the seed, evenly over the run. A query that is due while all askers are busy
+Moments are drawn from the seed, evenly over the run; of several loads each has a part of it, one
+after the other. A query that is due while all askers are busy
 waits, and its waiting counts.
 """
 
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,9 +45,10 @@ class Span:
 
 @dataclass(frozen=True)
 class Asked:
-    """One query: the rows aimed at, when it was due, began and was answered, in seconds from the
-    start; ``fault`` says what was wrong, if anything."""
+    """One query: how many there were a minute, the rows aimed at, when it was due, began and was
+    answered, in seconds from the start; ``fault`` says what was wrong, if anything."""
 
+    per_minute: float
     size: int
     due: float
     began: float
@@ -98,15 +100,18 @@ class Askers:
         self,
         db: Database,
         past: Past,
-        per_minute: float,
+        loads: Sequence[float],
         seconds: float,
         seed: int,
         known_minute: Callable[[], int],
     ) -> None:
         self._db, self._past, self._known_minute = db, past, known_minute
         self._chance = np.random.default_rng([seed, 7])
-        count = round(per_minute * seconds / 60)
-        self._due = np.sort(self._chance.uniform(0, seconds, count)).tolist()
+        part = seconds / len(loads)
+        self._due: list[tuple[float, float]] = []  # the moment, and how many a minute then
+        for at, load in enumerate(loads):
+            moments = self._chance.uniform(at * part, (at + 1) * part, round(load * part / 60))
+            self._due += [(float(due), load) for due in np.sort(moments)]
         self._next = 0
         self._lock = threading.Lock()
         self._stop = threading.Event()
@@ -130,14 +135,15 @@ class Askers:
 
     def _run(self) -> None:
         while (drawn := self._draw()) is not None:
-            due, size, chance = drawn
+            (due, load), size, chance = drawn
             if self._stop.wait(max(0.0, self._origin + due - time.perf_counter())):
                 return
-            asked = self._ask(size, due, self._past.choose(chance, size, self._known_minute()))
+            span = self._past.choose(chance, size, self._known_minute())
+            asked = self._ask(load, size, due, span)
             with self._lock:
                 self._asked.append(asked)
 
-    def _draw(self) -> tuple[float, int, np.random.Generator] | None:
+    def _draw(self) -> tuple[tuple[float, float], int, np.random.Generator] | None:
         with self._lock:
             if self._next == len(self._due):
                 return None
@@ -145,7 +151,7 @@ class Askers:
             self._next += 1
         return self._due[number], SIZES[number % len(SIZES)], np.random.default_rng(number)
 
-    def _ask(self, size: int, due: float, span: Span) -> Asked:
+    def _ask(self, load: float, size: int, due: float, span: Span) -> Asked:
         low, high = moments_of(np.array([span.low, span.high], np.int32) * 60).to_pylist()
         began, rows, fault = time.perf_counter() - self._origin, 0, None
         try:
@@ -155,4 +161,4 @@ class Askers:
         ended = time.perf_counter() - self._origin
         if fault is None and rows != span.rows:
             fault = f"{rows:,} rows instead of {span.rows:,} for {span}"
-        return Asked(size, due, began, ended, rows, fault)
+        return Asked(load, size, due, began, ended, rows, fault)

@@ -36,7 +36,7 @@ class Request:
     given: Path | None = None
     tolls: Path | None = None
     rate: float | None = 1.0
-    otq_per_minute: float = 0.0
+    otq_per_minute: tuple[float, ...] = ()
     has_history: bool = False
     spark_master: str = "inline"
     seed: int = 1

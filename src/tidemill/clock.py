@@ -53,3 +53,4 @@ def from_us(us: int) -> datetime:
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = datetime(1970, 1, 1, 0, 0, 0, 1) - datetime(1970, 1, 1)
+DATETIME_US_MIN, DATETIME_US_MAX = to_us(datetime.min), to_us(datetime.max)

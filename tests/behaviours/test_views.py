@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from warehouses import compact, difference, flush, open_inline, quiet
 
-from tidemill.clock import FakeClock
+from tidemill.clock import FakeClock, from_us
 from tidemill.engine import Database
 from tidemill.errors import TidemillError
 from tidemill.pipeline.compact import ExpireJob
@@ -365,6 +365,34 @@ def test_replacing_a_view_without_history_is_done_at_once(db: Database) -> None:
     view(db, other, head="CREATE OR REPLACE")
     assert db.sql("SELECT * FROM v").columns == ["g", "top"]
     check(db, other)
+
+
+def test_rows_in_memory_go_in_steps_where_a_view_would_be_built_again(
+    tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidemill.hot.published.BLOCK_ROWS", 8)
+    monkeypatch.setattr("tidemill.hot.published.BLOCK_ROWS_MAX", 8)
+    drops = {}
+    for query in ("SELECT count(*) AS n FROM RECENT(s, INTERVAL '9' MINUTE)", COUNTED):
+        with quiet(), open_inline(tmp_path / f"w{len(drops)}", clock) as db:
+            db.sql(
+                "CREATE STREAMING TABLE s (ts TIMESTAMP, k INTEGER, g VARCHAR, v DOUBLE) "
+                "WITH (retention = '80 minutes', move = 'manual')"
+            )
+            view(db, query)
+            hot = db._hot[db.catalog.snapshot().get("s").table_id]
+            drops[query] = 0
+            for _ in range(240):
+                now = from_us(clock.now_us())
+                db.append("s", rows(0, 8, now - timedelta(seconds=8)))
+                drops[query] += hot.expire(may_wait=True) > 0
+                assert now - from_us(hot.view().span_us[0]) < timedelta(minutes=92)
+                clock.advance(60)
+            check(db, query)
+            assert hot.expire() > 0  # whoever needs the memory does not wait
+            assert from_us(clock.now_us()) - from_us(hot.view().span_us[0]) < timedelta(minutes=82)
+    plain, in_steps = drops.values()
+    assert in_steps <= 16 < 100 < plain
 
 
 def test_retention_takes_rows_from_the_view(

@@ -172,6 +172,7 @@ class TestCommand:
             ["--input", "i.csv", "--history"],
             ["--rate", "max", "--otq-per-minute", "20"],
             ["--otq-per-minute=-3"],
+            ["--otq-per-minute", "20,none"],
         ],
     )
     def test_refuses(self, arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -190,7 +191,7 @@ class TestCommand:
         monkeypatch.setattr(report, "ROOT", tmp_path)
         monkeypatch.setattr(run, "POLL_S", 0.05)
         small = ["--xways", "2", "--minutes", "2", "--peak", "600", "--ramp", "1"]
-        code = command.main([*small, "--rate", "60", "--otq-per-minute", "600"])
+        code = command.main([*small, "--rate", "60", "--otq-per-minute", "300,900"])
         printed = capsys.readouterr().out
         # How fast the answers were is the machine's business here.
         assert (code == 0) == ("Every answer was right" in printed)
@@ -198,6 +199,8 @@ class TestCommand:
         assert "Linear Road, L2++" in page
         assert page.count("0 missing, 0 extra, 0 wrong") == 4, page
         assert "| all | 20 |" in page
+        assert "| 300 a minute, about 10,000 rows | 2 |" in page
+        assert "| 900 a minute, about 10,000 rows | 5 |" in page
         assert next((tmp_path / "results").glob("*.svg")).stat().st_size > 1_000
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tidemill.digests.arrays import Array, numbers_of, whole
 from tidemill.digests.shape import ROWS
@@ -17,13 +18,35 @@ from tidemill.digests.shape import ROWS
 Project = Callable[[str, pa.Table], pa.Table]
 
 
+class Rows:
+    """Rows of a stream. Their columns are put into one piece once, for all who ask."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self.table = table
+        self._columns: dict[int, pa.Array] = {}
+        self._greatest: dict[int, int] = {}
+
+    def column(self, at: int) -> pa.Array:
+        if at not in self._columns:
+            self._columns[at] = whole(self.table.column(at))
+        return self._columns[at]
+
+    def greatest(self, name: str) -> int:
+        """The greatest entry of a column of times, in microseconds."""
+        at = self.table.column_names.index(name)
+        if at not in self._greatest:
+            self._greatest[at] = pc.max(self.table.column(at)).cast(pa.int64()).as_py()
+        return self._greatest[at]
+
+
 class Batch:
     """Rows, and what was computed of them; ``need`` first, then ``compute``, then ``column``."""
 
-    def __init__(self, rows: pa.Table, project: Project) -> None:
-        self.rows = rows
+    def __init__(self, rows: pa.Table | Rows, project: Project) -> None:
+        self._rows = rows if isinstance(rows, Rows) else Rows(rows)
+        self.rows = self._rows.table
         self.project = project
-        self._names = {name.lower(): at for at, name in enumerate(rows.column_names)}
+        self._names = {name.lower(): at for at, name in enumerate(self.rows.column_names)}
         self._columns: dict[tuple[str, str | None], pa.Array] = {}
         self._masks: dict[str, pa.Array] = {}
         self._wanted: dict[str, None] = {}
@@ -35,7 +58,7 @@ class Batch:
             if at is None:
                 self._wanted[text] = None
             elif (text, None) not in self._columns:
-                self._columns[text, None] = whole(self.rows.column(at))
+                self._columns[text, None] = self._rows.column(at)
 
     def compute(self) -> None:
         wanted = [text for text in self._wanted if (text, None) not in self._columns]

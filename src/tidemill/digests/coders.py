@@ -232,6 +232,14 @@ class NumberCoder:
         is_free = whole_numbers == FREE
         return np.where(is_free, 0, whole_numbers) if is_free.any() else whole_numbers
 
+    @property
+    def only(self) -> int | None:
+        """The one time that all slots have, if it is one."""
+        is_one = self._has_stride and self._stride == 0 and self._slots.mask is None
+        return (
+            int(self._slots.values.array[0]) if is_one and len(self._slots.values.array) else None
+        )
+
     def append(self, keys: Keys, rows: Array) -> None:
         self._slots.append(keys, rows)
 

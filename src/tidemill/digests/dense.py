@@ -12,11 +12,12 @@ may have absorbed different rows: one that was added later, or whose history is 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 
+from tidemill.clock import DATETIME_US_MAX, DATETIME_US_MIN
 from tidemill.digests.arrays import (
     Array,
     Growing,
@@ -26,10 +27,11 @@ from tidemill.digests.arrays import (
     valid_of,
     whole,
 )
-from tidemill.digests.batch import Batch, Project
+from tidemill.digests.batch import Batch, Project, Rows
 from tidemill.digests.cells import Cell, cell_for
 from tidemill.digests.index import KeyIndex
 from tidemill.digests.shape import CellPlan, DensePlan, plan_dense, projection_sql
+from tidemill.sql.maintain.reading import moment_sql
 
 # So many rows of a column stay in the processor's cache from one step to the next.
 _ROWS_AT_ONCE = 1 << 17
@@ -146,7 +148,9 @@ class DenseGroup:
 
     # Absorbing.
 
-    def absorb(self, rows: pa.Table, project: Project, only: Iterable[str] | None = None) -> None:
+    def absorb(
+        self, rows: pa.Table | Rows, project: Project, only: Iterable[str] | None = None
+    ) -> None:
         """Take in rows of the stream, into all members or some.
 
         Raises NotPackable, with the member it is about if it is about one; then nothing was
@@ -237,6 +241,22 @@ class DenseGroup:
         table = pa.table(columns, names=names)
         mask = member.mask()
         return table if mask is None else table.filter(pa.array(mask))
+
+    def select_sql(
+        self,
+        name: str,
+        source: str,
+        narrow: Callable[[str], bool] = lambda _: False,
+    ) -> str:
+        """The digest's columns over its ``table`` as ``source``, as ``DensePlan.select_sql``."""
+        plan = self._members[name].plan
+        same = {
+            at: moment_sql(us, plan.keys[at].type.name)
+            for at, us in self.index.only().items()
+            if plan.keys[at].type.name.startswith("TIMESTAMP")
+            and DATETIME_US_MIN <= us <= DATETIME_US_MAX
+        }
+        return plan.select_sql(source, narrow, same)
 
     def groups(self, name: str) -> int:
         mask = self._members[name].mask()

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidemill.digests.arrays import Array
-from tidemill.digests.coders import Coder, Keys, coder_for
+from tidemill.digests.coders import Coder, Keys, NumberCoder, coder_for
 from tidemill.digests.slots import GROUPS_MAX, Addressed, Hashed, Slots
 from tidemill.types import SqlType
 
@@ -70,6 +70,11 @@ class KeyIndex:
     def columns(self) -> list[pa.Array]:
         """The keys of all slots, one column each."""
         return [coder.column() for coder in self._coders]
+
+    def only(self) -> dict[int, int]:
+        """Times that are the same in all slots, by the place of their column."""
+        times = {at: c.only for at, c in enumerate(self._coders) if isinstance(c, NumberCoder)}
+        return {at: time for at, time in times.items() if time is not None}
 
     def describe(self) -> str:
         """How slots are found, for people."""

@@ -7,8 +7,9 @@ state is not of a kind that arrays hold.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from sqlglot import exp, parse_one
 
@@ -83,13 +84,21 @@ class DensePlan:
         plain = all(text in self.bare for text in (*self.key_sources, *self.arguments))
         return not (self.is_simple and self.where is None and plain)
 
-    def select_sql(self, source: str) -> str:
-        """The digest's columns in their own types, over arrays as ``source``."""
-        parts = [
-            *(quote(key.name) for key in self.keys),
-            *(_cast(cell) for cell in self.cells),
+    def select_sql(
+        self,
+        source: str,
+        narrow: Callable[[str], bool] = lambda _: False,
+        same: Mapping[int, str] = MappingProxyType({}),
+    ) -> str:
+        """The digest's columns in their own types, over arrays as ``source``. Sums that may be
+        narrow are left in 64 bits; keys by place that are the same for all groups are given as
+        SQL, which spares comparing them group by group."""
+        keys = [
+            f"{same[at]} AS {quote(key.name)}" if at in same else quote(key.name)
+            for at, key in enumerate(self.keys)
         ]
-        return f"SELECT {', '.join(parts)} FROM {source}"
+        states = [quote(cell.name) if narrow(cell.name) else _cast(cell) for cell in self.cells]
+        return f"SELECT {', '.join([*keys, *states])} FROM {source}"
 
 
 def _cast(cell: CellPlan) -> str:

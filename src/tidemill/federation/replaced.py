@@ -53,17 +53,8 @@ def _frames(path: Path, wanted: Seqs) -> Iterator[tuple[frame.Frame, Seqs]]:
             buffer = pa.py_buffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
     except (FileNotFoundError, ValueError):  # removed, or empty
         return
-    view = memoryview(buffer)
-    places: list[tuple[int, int]] = []
-    offset = 0
-    while offset < view.nbytes:
-        try:
-            size, first_seq = frame.peek(view, offset)
-        except frame.TornError:
-            break
-        places.append((offset, first_seq))
-        offset += size
-    for (at, first_seq), (_, end) in pairwise([*places, (offset, END)]):
+    places = frame.places(memoryview(buffer))
+    for (at, first_seq), (_, end) in pairwise([*places, (0, END)]):
         own = _between(wanted, first_seq, end)
         if len(own):
             yield frame.read_at(buffer, at), own

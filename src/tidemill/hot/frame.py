@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -147,6 +147,19 @@ def peek(view: memoryview, offset: int) -> tuple[int, int]:
     if magic != _MAGIC:
         raise TornError("there is no frame")
     return HEADER_BYTES + body_bytes, first_seq
+
+
+def places(view: memoryview) -> Iterator[tuple[int, int]]:
+    """Where the frames of a segment begin, and their first sequence numbers, up to what is not
+    written yet."""
+    offset = 0
+    while offset < view.nbytes:
+        try:
+            size, first_seq = peek(view, offset)
+        except TornError:
+            return
+        yield offset, first_seq
+        offset += size
 
 
 def has_frame_after(buffer: pa.Buffer, offset: int) -> bool:

@@ -37,12 +37,15 @@ from tidemill.hot.progress import Progress
 from tidemill.hot.published import ROW_BYTES_ESTIMATE, Published, Unit
 from tidemill.hot.rows import RowWriter
 from tidemill.hot.side import REJECTED_SCHEMA, late_batch, rejected_batch
-from tidemill.hot.view import View
+from tidemill.hot.view import TIME_US_MIN, View
 from tidemill.hot.windows import Windows
 
 # A larger row goes the long way, where its true size is known and counted.
 ROW_BYTES_MAX = 4 * ROW_BYTES_ESTIMATE
 NO_META: dict[str, Any] = {"g": 0, "k": 0, "s": None, "f": None}
+
+
+EXPIRY_STEPS = 8
 
 
 class HotTable:
@@ -77,6 +80,7 @@ class HotTable:
         self.windows = Windows()
         self.find_keys: FindKeys | None = None
         self.on_pressure: Callable[[HotTable], None] | None = None
+        self.expires_in_steps = False
         self.on_published: Callable[[HotTable], None] | None = None  # outside of all locks
         self._log: Log | None = None
         self._rows = RowWriter(table.schema)
@@ -387,15 +391,22 @@ class HotTable:
                 self._log.set_durability(table.settings["durability"])
         self.expire()
 
-    def expire(self) -> int:
-        """Drop blocks that retention no longer wants, and log segments nobody needs any more."""
+    def expire(self, may_wait: bool = False) -> int:
+        """Drop blocks that retention no longer wants, and log segments nobody needs any more.
+
+        Where dropping is dear to somebody (``expires_in_steps``) and there is no hurry, it waits
+        until a part of the retention has passed."""
         retention, now_us = self.table.settings["retention"], self.progress.now_us()
         if retention is None or now_us is None:
             dropped = 0
         else:
+            before_us = now_us - retention
+            if may_wait and self.expires_in_steps:
+                is_due = before_us - self.view().span_us[0] >= retention // EXPIRY_STEPS
+                before_us = before_us if is_due else TIME_US_MIN
             with self._publish_lock:
                 aside_us = self._clock.now_us() - retention
-                dropped = self.published.expire(now_us - retention, aside_us)
+                dropped = self.published.expire(before_us, aside_us)
         if dropped and self._log is not None and not self._log_holds:
             self._log.remove_segments(self.published.needs, self.primary is not None)
         with self._freed:

@@ -110,4 +110,4 @@ class HotTier:
             if since_expire_s >= EXPIRE_EVERY_S:
                 since_expire_s = 0.0
                 for hot in tables:
-                    hot.expire()
+                    hot.expire(may_wait=True)

@@ -445,19 +445,13 @@ def frames_between(path: Path, after_seq: int, upto_seq: int) -> Iterator[frame.
     with path.open("rb") as file:
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     buffer = pa.py_buffer(mapped)
-    view = memoryview(buffer)
-    offset, previous = 0, None
-    while offset < view.nbytes:
-        try:
-            size, first_seq = frame.peek(view, offset)
-        except frame.TornError:
-            break  # the end of a segment that is being written
+    previous = None
+    for offset, first_seq in frame.places(memoryview(buffer)):
         if previous is not None and first_seq > after_seq:
             yield _checked(buffer, previous, path)
         if first_seq > upto_seq:
             return
         previous = offset
-        offset += size
     if previous is not None:
         yield _checked(buffer, previous, path)
 

@@ -11,7 +11,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +21,7 @@ import sqlglot
 from sqlglot import exp
 
 from tidemill.catalog.store import Catalog
-from tidemill.clock import from_us, to_us
+from tidemill.clock import DATETIME_US_MAX, DATETIME_US_MIN, from_us
 from tidemill.digests.definition import Digest
 from tidemill.federation.duck import Duck
 from tidemill.federation.planner import make_plan
@@ -34,12 +35,12 @@ from tidemill.sql.maintain import (
     reach_of,
     read_sql,
 )
+from tidemill.sql.maintain.narrowing import takes_any_width
 from tidemill.types import quote
 from tidemill.views.follower import Follower
 from tidemill.views.versions import Versions
 
 _PARAMETER = re.compile(r"\$(\w+)")
-TIME_US_MIN, TIME_US_MAX = to_us(datetime.min), to_us(datetime.max)
 ReferenceSql = Callable[[int], str]
 Values = Mapping[str, object]
 
@@ -83,14 +84,20 @@ class Edges:
                 end = digest.parts.rows_window
                 if end is not None and follower.newest_us > self._moment(end, values):
                     return None  # rows of the future, which the window does not show yet
-                self._add(reads, at, digest, follower, values)
+                self._add(reads, at, parts, digest, follower, values)
             below = [each for digest in digests for each in digest.references]
             references = {each: self._reference_sql(each) for each in (*below, *parts.above)}
             sql = answer_sql(parts, reads.texts, references)
             return self._duck.query(sql, _used(values, sql), reads.sources, exact=True)
 
     def _add(
-        self, reads: Reads, at: int, digest: Digest, follower: Follower, values: Values
+        self,
+        reads: Reads,
+        at: int,
+        parts: ViewParts,
+        digest: Digest,
+        follower: Follower,
+        values: Values,
     ) -> None:
         reach, edge = None, None
         earlier: list[EdgeRows] = []
@@ -106,7 +113,8 @@ class Edges:
                 self._note_reach(digest, reach)
         state = f"tm_state_{at}"
         reads.sources[state] = follower.kept.table(digest.table_id)
-        text = follower.kept.select(digest.table_id, state)
+        narrow = partial(takes_any_width, parts.final, at)
+        text = follower.kept.select(digest.table_id, state, narrow)
         reads.texts.append(read_sql(digest.parts, f"({text})", edge, reach, earlier=earlier))
 
     def _edges(
@@ -165,8 +173,8 @@ class Edges:
             f"SELECT {names}, _seq FROM {quote(table.name)} WHERE {time} >= $1 AND {time} < $2",
             dialect="duckdb",
         )
-        low_us = TIME_US_MIN if low_us is None else max(low_us, TIME_US_MIN)
-        high_us = TIME_US_MAX if high_us is None else min(high_us, TIME_US_MAX)
+        low_us = DATETIME_US_MIN if low_us is None else max(low_us, DATETIME_US_MIN)
+        high_us = DATETIME_US_MAX if high_us is None else min(high_us, DATETIME_US_MAX)
         ends = [from_us(low_us), from_us(high_us)]
         if column.type.name.upper() != "TIMESTAMP":
             ends = [end.replace(tzinfo=UTC) for end in ends]

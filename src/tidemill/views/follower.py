@@ -23,10 +23,10 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tidemill.catalog.model import DataFile, History, Snapshot
 from tidemill.digests.arrays import NotPackable
+from tidemill.digests.batch import Rows
 from tidemill.digests.definition import Digest
 from tidemill.errors import UnknownNameError
 from tidemill.hot.table import HotTable
@@ -36,19 +36,24 @@ CHUNK_ROWS = 131_072
 CAME_THROUGH_MEMORY = ("move", "seal")
 
 
+Narrow = Callable[[str], bool]
+"""Whether a state may have fewer bits than its type."""
+
+
 class Kept(Protocol):
     """States of some digests that absorb rows together; by the digests' table ids."""
 
     @property
     def kind(self) -> str: ...
-    def absorb(self, rows: pa.Table) -> None: ...
+    def absorb(self, rows: Rows) -> None: ...
     def absorb_partials(self, digest_id: int, partials: pa.Table) -> None: ...
     def table(self, digest_id: int) -> pa.Table:
         """Keys and states, merged; valid until the next change."""
         ...
 
-    def select(self, digest_id: int, source: str) -> str:
-        """A SELECT over ``table`` under a name, with the digest's exact types."""
+    def select(self, digest_id: int, source: str, narrow: Narrow) -> str:
+        """A SELECT over ``table`` under a name, with the digest's exact types, but for states
+        that may be narrow."""
         ...
 
     def groups(self, digest_id: int) -> int: ...
@@ -79,6 +84,23 @@ class Source:
     read_files: Callable[[Digest, Sequence[DataFile]], pa.Table]
 
 
+class Round:
+    """A stream as it is, for followers that take it in one after the other. Those that stand at
+    the same place are given the same rows."""
+
+    def __init__(self, hot: HotTable) -> None:
+        self.view = hot.view()
+        self._key: tuple[int, bool, int] | None = None
+
+    def since(self, seq: int, with_seq: bool, rows_max: int) -> tuple[Rows, int]:
+        """The rows behind a sequence number, and the number up to which they go."""
+        if self._key != (seq, with_seq, rows_max):
+            self._key = seq, with_seq, rows_max
+            table, self._upto = self.view.since(seq, with_seq, rows_max)
+            self._rows = Rows(table)
+        return self._rows, self._upto
+
+
 @dataclass(eq=False)
 class _Member:
     digest: Digest
@@ -101,7 +123,7 @@ class Follower:
         self._kept: Kept | None = None
         self._time_column = digests[0].time_column
         self._with_seq = any(digest.with_seq for digest in digests)
-        self._has_panes = all(_is_bounded(digest) for digest in digests)
+        self.has_panes = all(_is_bounded(digest) for digest in digests)
         self.absorbed_seq = 0
         self.newest_us = TIME_US_MIN  # no row that was taken in is newer
         self._built_seq = 0  # rows behind it were taken from memory
@@ -132,17 +154,18 @@ class Follower:
             self._kept = None
             self.is_given_up = True
 
-    def follow(self, rows_max: int | None = None) -> bool:
-        """Take in what is new, at most about so many rows; whether that was all."""
+    def follow(self, rows_max: int | None = None, shared: Round | None = None) -> bool:
+        """Take in what is new, at most about so many rows; whether that was all. What is new may
+        be shared with other followers of the stream."""
         with self.lock:
             began = time.perf_counter()
             rows = self.figures.rows_in
             try:
-                return self._follow(rows_max)
+                return self._follow(rows_max, shared)
             except NotPackable:
                 # Rows that arrays cannot hold exactly: from now on the general way.
                 self._may_be_dense, self._kept = False, None
-                return self._follow(rows_max)
+                return self._follow(rows_max, None)
             finally:
                 self.figures.last_seconds = time.perf_counter() - began
                 if self.figures.rows_in > rows:
@@ -154,20 +177,28 @@ class Follower:
             self._kept = None
             self.follow()
 
-    def _follow(self, rows_max: int | None) -> bool:
+    def _follow(self, rows_max: int | None, shared: Round | None) -> bool:
         # Memory first, the snapshot second: rows go from the one to the other, never back.
-        view = self.hot.view()
+        now = Round(self.hot) if shared is None or self._is_ahead(shared.view) else shared
         snapshot = self._source.snapshot()
-        if self._kept is not None and not self._is_lost(view):
-            is_all = self._absorb(view, rows_max)
+        if self._kept is not None and not self._is_lost(now.view):
+            is_all = self._absorb(now, rows_max)
             if self._note_files(snapshot):
                 return is_all
         try:
-            self._build(view, snapshot)
+            self._build(now, snapshot)
         except BaseException:  # half a state is none
             self._kept = None
             raise
         return True
+
+    def _is_ahead(self, view: View) -> bool:
+        """Whether a reader has followed since the view was taken."""
+        return (
+            view.published_seq < self.absorbed_seq
+            or view.shown_rows < self._shown_rows
+            or view.expired_rows < self._expired_rows
+        )
 
     def _is_lost(self, view: View) -> bool:
         """Whether the state cannot be brought up to date by adding to it."""
@@ -178,7 +209,7 @@ class Follower:
                 return True
         if view.expired_rows == self._expired_rows:
             return False
-        if not self._has_panes:
+        if not self.has_panes:
             return True
         self._expired_rows = view.expired_rows
         self.stale_before_us = max(self.stale_before_us, view.expired_us)
@@ -187,23 +218,23 @@ class Follower:
     def _covered(self, snapshot: Snapshot) -> int:
         return min(snapshot.history(digest_id).moved_seq for digest_id in self._members)
 
-    def _absorb(self, view: View, rows_max: int | None) -> bool:
+    def _absorb(self, now: Round, rows_max: int | None) -> bool:
         left = rows_max
         while True:
             chunk = CHUNK_ROWS if left is None else min(left, CHUNK_ROWS)
-            rows, upto = view.since(self.absorbed_seq, self._with_seq, chunk)
-            if rows.num_rows:
+            rows, upto = now.since(self.absorbed_seq, self._with_seq, chunk)
+            count = rows.table.num_rows
+            if count:
                 self.kept.absorb(rows)
-                self.figures.rows_in += rows.num_rows
-                newest = pc.max(rows.column(self._time_column)).cast(pa.int64()).as_py()
-                self.newest_us = max(self.newest_us, newest)
+                self.figures.rows_in += count
+                self.newest_us = max(self.newest_us, rows.greatest(self._time_column))
             self.absorbed_seq = max(upto, self.absorbed_seq)
-            if upto >= view.published_seq:
-                self._shown_rows = view.shown_rows
+            if upto >= now.view.published_seq:
+                self._shown_rows = now.view.shown_rows
                 return True
-            self._shown_rows += rows.num_rows
+            self._shown_rows += count
             if left is not None:
-                left -= rows.num_rows
+                left -= count
                 if left <= 0:
                     return False
 
@@ -246,7 +277,7 @@ class Follower:
         for file in gone:
             if (file.lo_us, file.hi_us) in places:
                 continue
-            if not self._has_panes:
+            if not self.has_panes:
                 return False
             self.stale_before_us = max(self.stale_before_us, file.hi_us)
         return True
@@ -270,7 +301,8 @@ class Follower:
 
     # -- all of it
 
-    def _build(self, view: View, snapshot: Snapshot) -> None:
+    def _build(self, now: Round, snapshot: Snapshot) -> None:
+        view = now.view
         for digest_id in self._members:
             if snapshot.table(digest_id) is None:
                 raise UnknownNameError("the view was dropped")
@@ -290,7 +322,7 @@ class Follower:
         self._expired_rows = view.expired_rows
         self.stale_before_us = TIME_US_MIN
         self._shown_rows = view.shown_rows - view.rows
-        self._absorb(view, None)
+        self._absorb(now, None)
 
 
 def _is_bounded(digest: Digest) -> bool:

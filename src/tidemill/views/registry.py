@@ -205,6 +205,9 @@ class Views:
         for follower in dict.fromkeys(followers.values()):
             by_stream[follower.hot.table.table_id].append(follower)
         self._by_stream = {stream: tuple(found) for stream, found in by_stream.items()}
+        for stream, hot in self.house.tier.tables.items():
+            # What leaves a view without a window is not subtracted: its state is built again.
+            hot.expires_in_steps = any(not each.has_panes for each in by_stream.get(stream, ()))
 
     def _new_follower(self, digests: Sequence[Digest], hot: HotTable) -> Follower:
         source = Source(hot, self.house.catalog.snapshot, self._read_files)

@@ -9,12 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pyarrow as pa
 
+from tidemill.digests.batch import Rows
 from tidemill.digests.definition import Digest
 from tidemill.digests.dense import DenseGroup, plan_dense
 from tidemill.digests.levels import LevelState
 from tidemill.digests.shape import ROWS, DensePlan
 from tidemill.federation.duck import Duck
-from tidemill.views.follower import Kept
+from tidemill.views.follower import Kept, Narrow
 
 BATCH_ROWS = 122_880
 ROWS_A_GROUP_MIN = 64  # in a batch, for DuckDB to add them up (docs/design/20261116-view-kernels)
@@ -74,12 +75,13 @@ class _Dense:
     def kind(self) -> str:
         return f"dense, {self._group.index.describe()}"
 
-    def absorb(self, rows: pa.Table) -> None:
-        if not self._computed or self._group.index.groups * ROWS_A_GROUP_MIN > rows.num_rows:
+    def absorb(self, rows: Rows) -> None:
+        least = self._group.index.groups * ROWS_A_GROUP_MIN
+        if not self._computed or least > rows.table.num_rows:
             self._group.absorb(rows, self._project)
             return
         for name, sql in self._computed.items():
-            self._group.absorb_partials(name, self._project(sql, rows))
+            self._group.absorb_partials(name, self._project(sql, rows.table))
         if self._bare:
             self._group.absorb(rows, self._project, self._bare)
 
@@ -91,8 +93,8 @@ class _Dense:
         # One batch is read by one thread.
         return pa.Table.from_batches(rows.to_batches(BATCH_ROWS), rows.schema)
 
-    def select(self, digest_id: int, source: str) -> str:
-        return self._group.plan(str(digest_id)).select_sql(source)
+    def select(self, digest_id: int, source: str, narrow: Narrow) -> str:
+        return self._group.select_sql(str(digest_id), source, narrow)
 
     def groups(self, digest_id: int) -> int:
         return self._group.groups(str(digest_id))
@@ -110,9 +112,9 @@ class _Levels:
     def kind(self) -> str:
         return "levels"
 
-    def absorb(self, rows: pa.Table) -> None:
+    def absorb(self, rows: Rows) -> None:
         for state in self._states.values():
-            state.absorb(rows)
+            state.absorb(rows.table)
 
     def absorb_partials(self, digest_id: int, partials: pa.Table) -> None:
         self._states[digest_id].absorb_partials(partials)
@@ -120,7 +122,7 @@ class _Levels:
     def table(self, digest_id: int) -> pa.Table:
         return self._states[digest_id].table()
 
-    def select(self, digest_id: int, source: str) -> str:
+    def select(self, digest_id: int, source: str, narrow: Narrow) -> str:
         return self._states[digest_id].select_sql(source)
 
     def groups(self, digest_id: int) -> int:

@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 
 from tidemill.errors import UnknownNameError
 from tidemill.hot.table import HotTable
-from tidemill.views.follower import CHUNK_ROWS, Follower
+from tidemill.views.follower import CHUNK_ROWS, Follower, Round
 
 LAG_ROWS_WORTH = 65_536
 LAG_ROWS_MAX = 4_000_000
@@ -49,11 +49,13 @@ class Upkeep:
         if not followers:
             return
         worth = False
+        shared: Round | None = None
         for follower in followers:
             lag = follower.lag_rows
             worth = worth or lag >= LAG_ROWS_WORTH
             if lag > LAG_ROWS_MAX and follower.is_built:
-                follower.follow(CHUNK_ROWS)
+                shared = shared or Round(hot)
+                follower.follow(CHUNK_ROWS, shared)
         if worth:
             self._wake.set()
 
@@ -61,19 +63,25 @@ class Upkeep:
         while not self._stopping:
             is_busy = self._wake.wait(IDLE_S)
             self._wake.clear()
-            for follower in self._followers_of(None):
-                if self._stopping:
-                    return
-                lag = follower.lag_rows
-                is_new = not follower.is_built
-                if is_new or lag >= LAG_ROWS_WORTH or (lag and not is_busy):
-                    self._follow(follower)
+            self._follow_all(is_busy)
 
-    def _follow(self, follower: Follower) -> None:
+    def _follow_all(self, is_busy: bool) -> None:
+        rounds: dict[HotTable, Round] = {}
+        for follower in self._followers_of(None):
+            if self._stopping:
+                return
+            lag = follower.lag_rows
+            is_new = not follower.is_built
+            if is_new or lag >= LAG_ROWS_WORTH or (lag and not is_busy):
+                if follower.hot not in rounds:
+                    rounds[follower.hot] = Round(follower.hot)
+                self._follow(follower, rounds[follower.hot])
+
+    def _follow(self, follower: Follower, shared: Round) -> None:
         if follower.is_given_up or self._failed_s.get(follower, 0.0) > time.monotonic():
             return
         try:
-            if not follower.follow(CHUNK_ROWS):
+            if not follower.follow(CHUNK_ROWS, shared):
                 self._wake.set()
         except UnknownNameError:
             pass  # the view was dropped under our hands

@@ -71,7 +71,7 @@ class Case:
 
 
 def held(case: Case, group: DenseGroup, name: str) -> list[tuple[object, ...]]:
-    sql = group.plan(name).select_sql("t")
+    sql = group.select_sql(name, "t")
     return answer(case.connection, sql, {"t": group.table(name)})
 
 
@@ -272,5 +272,5 @@ def test_groups_share_one_query_whatever_their_keys_and_filters(
     assert len(asked) == 3  # one for all but the subquery and the join
     for group, sql in zip(groups[:-1], queries[:-1], strict=True):
         expected = answer(connection, sql, {"tm_rows": rows})
-        found = answer(connection, group.plan("v").select_sql("t"), {"t": group.table("v")})
+        found = answer(connection, group.select_sql("v", "t"), {"t": group.table("v")})
         assert found == expected

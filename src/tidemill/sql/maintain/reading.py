@@ -131,10 +131,13 @@ def _inside(digest: DigestParts, pane: Pane, reach: Reach) -> list[str]:
         return ["false"]
     kind = digest.types[digest.columns.index(pane.key)] if digest.types else "TIMESTAMP"
     ends = ((">=", reach.first_us), ("<", reach.end_us))
-    return [f"{quote(pane.key)} {sign} {_moment(us, kind)}" for sign, us in ends if us is not None]
+    return [
+        f"{quote(pane.key)} {sign} {moment_sql(us, kind)}" for sign, us in ends if us is not None
+    ]
 
 
-def _moment(us: int, kind: str) -> str:
+def moment_sql(us: int, kind: str) -> str:
+    """A time in microseconds as SQL of one of the timestamp types."""
     zone = "" if kind == "TIMESTAMP" else "+00:00"
     return f"CAST('{from_us(us).isoformat(sep=' ')}{zone}' AS {kind})"
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from tidemill.catalog.model import Snapshot, Table
-from tidemill.clock import from_us, to_us
+from tidemill.clock import DATETIME_US_MAX, DATETIME_US_MIN, from_us, to_us
 from tidemill.errors import QueryError
 from tidemill.hot.table import HotTable
 from tidemill.sql.names import table_node
@@ -22,8 +22,6 @@ from tidemill.views.kept.reads import Read
 
 ClockOf = Callable[[Table], int | None]
 """Up to where a stream is complete: no row of an earlier time is expected any more."""
-
-TIME_US_MIN, TIME_US_MAX = to_us(datetime.min), to_us(datetime.max)
 
 
 class Streams:
@@ -65,7 +63,7 @@ class Streams:
     def first_us(self, after_us: int | None, upto_us: int, step_us: int) -> int | None:
         """The time of the first row in ``(after_us, upto_us]``, looked for in growing steps."""
         if after_us is None:
-            return self._first_us(TIME_US_MIN, upto_us)
+            return self._first_us(DATETIME_US_MIN, upto_us)
         while after_us < upto_us:
             high = min(after_us + step_us, upto_us)
             found = self._first_us(after_us, high)
@@ -109,7 +107,7 @@ def time_of(table: Table) -> Column:
 
 def moment(us: int, column: Column) -> datetime:
     """A time as a value for a column's comparisons."""
-    found = from_us(min(max(us, TIME_US_MIN), TIME_US_MAX))
+    found = from_us(min(max(us, DATETIME_US_MIN), DATETIME_US_MAX))
     return found if column.type.name == "TIMESTAMP" else found.replace(tzinfo=UTC)
 
 
