@@ -367,9 +367,43 @@ def test_replacing_a_view_without_history_is_done_at_once(db: Database) -> None:
     check(db, other)
 
 
+def test_what_a_join_found_is_kept_until_it_changes(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidemill.views.lookups.GROUPS_MIN", 2)
+    db.sql("CREATE TABLE places (k INTEGER, town VARCHAR)")
+    db.sql("INSERT INTO places VALUES (0, 'Ayr'), (1, 'Bath'), (7, 'Cork')")
+    query = (
+        "SELECT town, sum(n) AS n, avg(top) AS top FROM (SELECT k AS id, count(*) AS n, "
+        "max(v) AS top FROM s GROUP BY k) AS e, places AS p WHERE e.id = p.k GROUP BY town"
+    )
+    view(db, query)
+    lines = [row[0] for row in db.sql("EXPLAIN MATERIALIZED VIEW v").fetchall()]
+    assert any("what was found is kept" in line for line in lines)
+    looked_up = []
+    for step in range(12):
+        if step == 3:
+            db.sql("UPDATE places SET town = 'Derry' WHERE k = 1")
+        if step == 6:
+            db.sql("INSERT INTO places VALUES (2, 'Ely'), (2, 'Ely again')")
+        if step == 9:
+            db.sql("DELETE FROM places WHERE town = 'Ely again'")
+        # More groups with every step; some have no place.
+        new = [(START + timedelta(seconds=step), k, "g", 1.0) for k in range(step + 3)]
+        db.append("s", new)
+        check(db, query)
+        lookups = next(iter(db._views.live())).lookups
+        assert lookups is not None
+        found = lookups._found
+        looked_up.append(found is not None and found.columns is not None)
+    # A read after a change joins, and so does each while a key has two places.
+    assert looked_up == [False, True, True, False, True, True, *[False] * 4, True, True]
+
+
 def test_rows_in_memory_go_in_steps_where_a_view_would_be_built_again(
     tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("tidemill.hot.tier.EXPIRE_EVERY_S", 1e9)
     monkeypatch.setattr("tidemill.hot.published.BLOCK_ROWS", 8)
     monkeypatch.setattr("tidemill.hot.published.BLOCK_ROWS_MAX", 8)
     drops = {}

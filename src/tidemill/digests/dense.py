@@ -34,7 +34,7 @@ from tidemill.digests.shape import CellPlan, DensePlan, plan_dense, projection_s
 from tidemill.sql.maintain.reading import moment_sql
 
 # So many rows of a column stay in the processor's cache from one step to the next.
-_ROWS_AT_ONCE = 1 << 17
+_ROWS_AT_ONCE = 1 << 16
 
 __all__ = [
     "DenseGroup",
@@ -247,6 +247,7 @@ class DenseGroup:
         name: str,
         source: str,
         narrow: Callable[[str], bool] = lambda _: False,
+        more: Sequence[str] = (),
     ) -> str:
         """The digest's columns over its ``table`` as ``source``, as ``DensePlan.select_sql``."""
         plan = self._members[name].plan
@@ -256,7 +257,12 @@ class DenseGroup:
             if plan.keys[at].type.name.startswith("TIMESTAMP")
             and DATETIME_US_MIN <= us <= DATETIME_US_MAX
         }
-        return plan.select_sql(source, narrow, same)
+        return plan.select_sql(source, narrow, same, more)
+
+    def is_whole(self, name: str) -> bool:
+        """Whether a member has all groups of the index: then they stay where they are in
+        ``table``, and new ones come behind them."""
+        return self._members[name].mask() is None
 
     def groups(self, name: str) -> int:
         mask = self._members[name].mask()

@@ -89,16 +89,18 @@ class DensePlan:
         source: str,
         narrow: Callable[[str], bool] = lambda _: False,
         same: Mapping[int, str] = MappingProxyType({}),
+        more: Sequence[str] = (),
     ) -> str:
         """The digest's columns in their own types, over arrays as ``source``. Sums that may be
         narrow are left in 64 bits; keys by place that are the same for all groups are given as
-        SQL, which spares comparing them group by group."""
+        SQL, which spares comparing them group by group. ``more`` are columns that the source has
+        besides."""
         keys = [
             f"{same[at]} AS {quote(key.name)}" if at in same else quote(key.name)
             for at, key in enumerate(self.keys)
         ]
         states = [quote(cell.name) if narrow(cell.name) else _cast(cell) for cell in self.cells]
-        return f"SELECT {', '.join([*keys, *states])} FROM {source}"
+        return f"SELECT {', '.join([*keys, *states, *map(quote, more)])} FROM {source}"
 
 
 def _cast(cell: CellPlan) -> str:

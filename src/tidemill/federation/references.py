@@ -31,7 +31,7 @@ def place_of(table_id: int) -> str:
 class References:
     def __init__(self, duck: Duck) -> None:
         self._duck = duck
-        self.changes = 0  # whoever keeps what was read compares it
+        self.changes = 0  # whoever keeps what was read compares it; odd while one is made
         self._write_lock = threading.Lock()
 
     def create(self, table: Table) -> None:
@@ -53,6 +53,7 @@ class References:
     ) -> tuple[pa.Table, list[str]]:
         """Run a change; changes take turns, so none fails because of another."""
         with self._write_lock:
+            self.changes += 1
             try:
                 return self._duck.query(sql, params or {}, sources or {})
             finally:

@@ -35,6 +35,7 @@ from tidemill.sql.maintain import ViewParts
 from tidemill.sql.windows import NowBounds
 from tidemill.views.edges import Edges
 from tidemill.views.follower import Follower
+from tidemill.views.lookups import Lookups
 from tidemill.views.moments import Moments
 
 # Types that are the same Arrow, exact or not.
@@ -88,6 +89,7 @@ class LiveView:
     memory_max: int
     followers: Callable[[], Sequence[Follower]]
     rooms: Rooms
+    lookups: Lookups | None = None
     costs: Costs = field(default_factory=Costs)
     answer: Answer | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -189,7 +191,9 @@ class LiveView:
                 self.is_too_large = True
                 return None
             values = self._values(now_us, clocks)
-            return self.rooms.edges.answer(self.parts, self.digests, followers, values)
+            return self.rooms.edges.answer(
+                self.parts, self.digests, followers, values, self.lookups
+            )
 
     def _clocks(self) -> Mapping[str, NowBounds]:
         runner = self.rooms.runner

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC
 from functools import partial
 
@@ -38,6 +38,7 @@ from tidemill.sql.maintain import (
 from tidemill.sql.maintain.narrowing import takes_any_width
 from tidemill.types import quote
 from tidemill.views.follower import Follower
+from tidemill.views.lookups import Lookups
 from tidemill.views.versions import Versions
 
 _PARAMETER = re.compile(r"\$(\w+)")
@@ -51,6 +52,7 @@ class Reads:
 
     texts: list[str] = field(default_factory=list)
     sources: dict[str, pa.Table] = field(default_factory=dict)
+    found: pa.Table | None = None  # columns beside the groups of the one digest
 
 
 class Edges:
@@ -74,9 +76,14 @@ class Edges:
         digests: Sequence[Digest],
         followers: Sequence[Follower],
         values: Values,
+        lookups: Lookups | None = None,
     ) -> tuple[pa.Table, list[str]] | None:
         """A view's answer from its states; None if they cannot give it now."""
         reads = Reads()
+        if lookups is not None:
+            reads.found = lookups.columns(digests[0], followers[0].kept)
+        if lookups is not None and reads.found is not None:
+            parts = replace(parts, final=lookups.plan.final)
         with ExitStack() as stack:
             if any(digest.parts.pane is not None and digest.references for digest in digests):
                 stack.enter_context(self._versions.held())
@@ -112,10 +119,18 @@ class Edges:
             if digest.references:
                 self._note_reach(digest, reach)
         state = f"tm_state_{at}"
-        reads.sources[state] = follower.kept.table(digest.table_id)
+        table = follower.kept.table(digest.table_id)
+        more: list[str] = []
+        if reads.found is not None:
+            more = reads.found.column_names
+            names = [*table.column_names, *more]
+            table = pa.table([*table.columns, *reads.found.columns], names=names)
+        reads.sources[state] = table
         narrow = partial(takes_any_width, parts.final, at)
-        text = follower.kept.select(digest.table_id, state, narrow)
-        reads.texts.append(read_sql(digest.parts, f"({text})", edge, reach, earlier=earlier))
+        text = follower.kept.select(digest.table_id, state, narrow, more)
+        reads.texts.append(
+            read_sql(digest.parts, f"({text})", edge, reach, earlier=earlier, more=more)
+        )
 
     def _edges(
         self, reads: Reads, at: int, digest: Digest, rows: pa.Table

@@ -51,9 +51,13 @@ class Kept(Protocol):
         """Keys and states, merged; valid until the next change."""
         ...
 
-    def select(self, digest_id: int, source: str, narrow: Narrow) -> str:
+    def select(self, digest_id: int, source: str, narrow: Narrow, more: Sequence[str] = ()) -> str:
         """A SELECT over ``table`` under a name, with the digest's exact types, but for states
-        that may be narrow."""
+        that may be narrow, and with more columns that the source has."""
+        ...
+
+    def is_steady(self, digest_id: int) -> bool:
+        """Whether groups stay where they are in ``table``, and new ones come behind them."""
         ...
 
     def groups(self, digest_id: int) -> int: ...

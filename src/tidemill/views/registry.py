@@ -37,6 +37,8 @@ from tidemill.pipeline.backfill import BackfillJob
 from tidemill.pipeline.digesting import Export
 from tidemill.pipeline.jobs import JobHandle, Pipeline
 from tidemill.pipeline.seal import Sealer
+from tidemill.sql.maintain import ViewParts
+from tidemill.sql.maintain.lookups import plan_lookup
 from tidemill.sql.statements import CreateView
 from tidemill.types import quote
 from tidemill.views.answering import Answer, LiveView, Rooms
@@ -52,6 +54,7 @@ from tidemill.views.defining import (
 )
 from tidemill.views.edges import Edges
 from tidemill.views.follower import Follower, Kept, Source
+from tidemill.views.lookups import Lookups
 from tidemill.views.moments import Moments
 from tidemill.views.states import family_of, make_kept
 from tidemill.views.status import explain_view, status_row
@@ -177,8 +180,18 @@ class Views:
             settings["memory"],
             lambda: self.followers(live),
             self._rooms,
+            self._lookups(definition.parts, snapshot, settings["memory"]),
         )
         return live
+
+    def _lookups(self, parts: ViewParts, snapshot: Snapshot, memory: int) -> Lookups | None:
+        def columns_of(table_id: int) -> list[str]:
+            table = snapshot.table(table_id)
+            return [] if table is None else [column.name for column in table.columns]
+
+        plan = plan_lookup(parts, columns_of)
+        rooms = self._rooms
+        return None if plan is None else Lookups(plan, rooms.duck, rooms.references, memory)
 
     def _share(self, snapshot: Snapshot) -> None:
         """One follower for each family of digests; those that stay as they were are kept."""

@@ -93,8 +93,11 @@ class _Dense:
         # One batch is read by one thread.
         return pa.Table.from_batches(rows.to_batches(BATCH_ROWS), rows.schema)
 
-    def select(self, digest_id: int, source: str, narrow: Narrow) -> str:
-        return self._group.select_sql(str(digest_id), source, narrow)
+    def select(self, digest_id: int, source: str, narrow: Narrow, more: Sequence[str] = ()) -> str:
+        return self._group.select_sql(str(digest_id), source, narrow, more)
+
+    def is_steady(self, digest_id: int) -> bool:
+        return self._group.is_whole(str(digest_id))
 
     def groups(self, digest_id: int) -> int:
         return self._group.groups(str(digest_id))
@@ -122,8 +125,12 @@ class _Levels:
     def table(self, digest_id: int) -> pa.Table:
         return self._states[digest_id].table()
 
-    def select(self, digest_id: int, source: str, narrow: Narrow) -> str:
+    def select(self, digest_id: int, source: str, narrow: Narrow, more: Sequence[str] = ()) -> str:
+        assert not more, "groups of levels have no place of their own"
         return self._states[digest_id].select_sql(source)
+
+    def is_steady(self, digest_id: int) -> bool:
+        return False
 
     def groups(self, digest_id: int) -> int:
         return self._states[digest_id].groups

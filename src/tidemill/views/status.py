@@ -13,6 +13,7 @@ from tidemill.views.continuous import KeptStatus
 from tidemill.views.defining import ViewDefinition
 from tidemill.views.follower import Follower
 from tidemill.views.kept.definition import definition_of
+from tidemill.views.lookups import GROUPS_MIN
 
 if TYPE_CHECKING:
     from tidemill.views.registry import Views
@@ -129,6 +130,9 @@ def explain_view(views: Views, live: LiveView) -> list[str]:
             lines.append(
                 f'reference table "{table.name}" is joined above the grouping: the view follows it'
             )
+            if live.lookups is not None and live.lookups.plan.reference == table_id:
+                least = f"{GROUPS_MIN:,}"
+                lines.append(f"  from {least} groups on, what was found is kept until it changes")
     share, _ = _history(views, live, snapshot)
     if share < 1:
         lines.append(f"history: {share:.0%} back-filled; the answer lacks the rest")

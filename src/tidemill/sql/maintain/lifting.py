@@ -262,13 +262,19 @@ class _Lifter:
 
     def _carried(self, node: exp.Expression, at: int, name: str) -> exp.Expression:
         """An expression of a level as one of the block, handed up through the levels between."""
-        for below, above in zip(self._levels[at:], self._levels[at + 1 :], strict=False):
-            given = _given_as(below, node)
-            if given is None:
-                given = name
-                below.select.append("expressions", named(node, name))
-            node = exp.column(given, table=above.source.alias_or_name or None, quoted=True)
-        return node
+        return carry(self._levels, node, at, name)
+
+
+def carry(levels: Sequence[Level], node: exp.Expression, at: int, name: str) -> exp.Expression:
+    """An expression of a level as one of the last, handed up through the levels between, which
+    give it under a name if they do not give it already."""
+    for below, above in zip(levels[at:], levels[at + 1 :], strict=False):
+        given = _given_as(below, node)
+        if given is None:
+            given = name
+            below.select.append("expressions", named(node, name))
+        node = exp.column(given, table=above.source.alias_or_name or None, quoted=True)
+    return node
 
 
 def conjuncts_of(node: exp.Expression) -> Iterator[exp.Expression]:

@@ -95,8 +95,10 @@ def read_sql(
     earlier: Sequence[EdgeRows] = (),
     is_merged: bool = True,
     is_whole: bool = False,
+    more: Sequence[str] = (),
 ) -> str:
-    """The relation of a digest as the final sees it: columns ``digest.shown``.
+    """The relation of a digest as the final sees it: columns ``digest.shown``, and ``more`` that
+    the state has, where it is read as it is.
 
     ``state`` is the FROM item of the digest's state, ``rows`` that of the rows at its edges, if
     there are any; neither may be called ``tm_rows`` or ``tm_partials``. ``earlier`` are more rows
@@ -107,7 +109,7 @@ def read_sql(
     if is_whole:
         assert rows is not None
         return _edge(digest, rows)
-    groups = _groups(digest, state, reach)
+    groups = _groups(digest, state, reach, more)
     if rows is None and not earlier and is_merged and digest.is_single:
         return groups
     parts = [groups]
@@ -118,12 +120,12 @@ def read_sql(
     return f"WITH {MERGE_SOURCE} AS NOT MATERIALIZED ({union}) {digest.collapse}"
 
 
-def _groups(digest: DigestParts, state: str, reach: Reach | None) -> str:
+def _groups(digest: DigestParts, state: str, reach: Reach | None, more: Sequence[str] = ()) -> str:
     conditions = [f"({digest.condition})"] if digest.condition is not None else []
     if digest.pane is not None and reach is not None:
         conditions += _inside(digest, digest.pane, reach)
     where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
-    return f"SELECT {_list(digest.shown)} FROM {state}{where}"
+    return f"SELECT {_list([*digest.shown, *more])} FROM {state}{where}"
 
 
 def _inside(digest: DigestParts, pane: Pane, reach: Reach) -> list[str]:
