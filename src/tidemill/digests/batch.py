@@ -1,8 +1,9 @@
 """A batch of rows as columns: what digests need of it, each computed once for all of them.
 
-Digests name what they need by SQL text. Columns of the rows are taken as they are; all other
-expressions, of all digests, are computed by one query of DuckDB. A digest's WHERE is one of them:
-it becomes a mask, and the columns that it leaves are kept for the next one that asks.
+Digests name what they need by SQL text. Columns of the rows are taken as they are, plain arithmetic
+is done here (``arithmetic``); all other expressions, of all digests, are computed by one query of
+DuckDB. A digest's WHERE is one of them: it becomes a mask, and the columns that it leaves are kept
+for the next one that asks.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidemill.digests.arithmetic import compute
 from tidemill.digests.arrays import Array, numbers_of, whole
 from tidemill.digests.shape import ROWS
 
@@ -61,7 +63,7 @@ class Batch:
                 self._columns[text, None] = self._rows.column(at)
 
     def compute(self) -> None:
-        wanted = [text for text in self._wanted if (text, None) not in self._columns]
+        wanted = [text for text in self._wanted if not self._is_there(text)]
         if not wanted:
             return
         items = ", ".join(f"{text} AS tm_{at}" for at, text in enumerate(wanted))
@@ -69,6 +71,18 @@ class Batch:
         assert found.num_rows == self.rows.num_rows
         for text, column in zip(wanted, found.columns, strict=True):
             self._columns[text, None] = whole(column)
+
+    def _is_there(self, text: str) -> bool:
+        """Whether an expression is known, or could be computed here."""
+        if (text, None) not in self._columns:
+            found = compute(text, self._named)
+            if found is not None:
+                self._columns[text, None] = found
+        return (text, None) in self._columns
+
+    def _named(self, name: str) -> pa.Array | None:
+        at = self._names.get(name.lower())
+        return None if at is None else self._rows.column(at)
 
     def column(self, text: str, where: str | None) -> pa.Array:
         """An expression, for the rows of which ``where`` is true."""
