@@ -15,11 +15,13 @@ import os
 import shutil
 import sys
 import tempfile
+import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
@@ -32,6 +34,7 @@ KEEP = ROOT / ".benchmarks"
 ROWS = 10_000_000
 ROWS_QUICK = 200_000
 CLOSE_WAIT_S = 60
+ORPHAN_WAIT_S = 10
 WIDTH = 140  # of what is printed where there is no terminal to ask
 
 console = Console() if sys.stdout.isatty() else Console(width=WIDTH)
@@ -159,8 +162,22 @@ class Worker:
         self.close()
 
 
+def end_with_parent() -> None:
+    """Let this process end when the one that started it does, however that ends."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        wait([parent.sentinel])
+        time.sleep(ORPHAN_WAIT_S)  # an orderly end closes the pipe, and comes first
+        os._exit(1)
+
+    threading.Thread(target=watch, name="end-with-parent", daemon=True).start()
+
+
 def _serve(pipe: Connection, target: str, arguments: tuple[Any, ...]) -> None:
     """The worker's side: build the object, answer calls until the other end is closed."""
+    end_with_parent()
     held = None
     try:
         module, name = target.split(":")

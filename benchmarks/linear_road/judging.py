@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pyarrow.compute as pc
 
+from benchmarks.harness import end_with_parent
 from benchmarks.linear_road import generator
 from benchmarks.linear_road.comparison import EXAMPLES_MAX, Kind, Verdict, compare
 from benchmarks.linear_road.deliveries import numbered, read_answers
@@ -96,4 +97,6 @@ def _numbers(xways: range) -> range:
 
 
 def _pool(processes: int) -> ProcessPoolExecutor:
-    return ProcessPoolExecutor(processes, mp_context=get_context("spawn"))
+    return ProcessPoolExecutor(
+        processes, mp_context=get_context("spawn"), initializer=end_with_parent
+    )

@@ -28,6 +28,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from benchmarks.harness import end_with_parent
 from benchmarks.linear_road import files, generator
 from benchmarks.linear_road.fields import EXPENDITURE, INPUT, REPORT, SEGMENTS
 from benchmarks.linear_road.traffic import Ints, Plan
@@ -228,7 +229,9 @@ def _stage(plan: Plan | None, parts: list[Part], tolls: Path) -> Stage:
 
 
 def _pool(processes: int) -> ProcessPoolExecutor:
-    return ProcessPoolExecutor(processes, mp_context=get_context("spawn"))
+    return ProcessPoolExecutor(
+        processes, mp_context=get_context("spawn"), initializer=end_with_parent
+    )
 
 
 def _make_part(plan: Plan, path: Path) -> Part:
