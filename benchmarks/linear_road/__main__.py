@@ -52,6 +52,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     given = parser.parse_args(arguments)
     if given.input is not None and (given.search or given.history or given.from_minute):
         parser.error("--input does not go with --search, --history or --from-minute")
+    if given.search and given.xways > given.search_most:
+        parser.error(f"--xways {given.xways} is above --search-most {given.search_most}")
     if given.tolls is not None and given.input is None:
         parser.error("--tolls goes with --input")
     try:

@@ -173,6 +173,7 @@ class TestCommand:
             ["--rate", "max", "--otq-per-minute", "20"],
             ["--otq-per-minute=-3"],
             ["--otq-per-minute", "20,none"],
+            ["--search", "--xways", "5", "--search-most", "3"],
         ],
     )
     def test_refuses(self, arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
