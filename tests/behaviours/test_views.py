@@ -367,37 +367,60 @@ def test_replacing_a_view_without_history_is_done_at_once(db: Database) -> None:
     check(db, other)
 
 
+@pytest.mark.parametrize("kind", ["INTEGER", "BIGINT"])  # as the groups' keys, and otherwise
 def test_what_a_join_found_is_kept_until_it_changes(
-    db: Database, monkeypatch: pytest.MonkeyPatch
+    db: Database, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     monkeypatch.setattr("tidemill.views.lookups.GROUPS_MIN", 2)
-    db.sql("CREATE TABLE places (k INTEGER, town VARCHAR)")
-    db.sql("INSERT INTO places VALUES (0, 'Ayr'), (1, 'Bath'), (7, 'Cork')")
+    monkeypatch.setattr("tidemill.views.lookups._CHUNKS_MAX", 2)
+    columns = f"k {kind}, town VARCHAR, people HUGEINT, code UUID, by_sea BOOLEAN"
+    db.sql(f"CREATE TABLE places ({columns})")
+    more = "170141183460469231731687303715884105727, uuid(), true"
+    places = f"(0, 'Ayr', {more}), (1, 'Bath', 8, NULL, false), (7, 'Cork', NULL, NULL, NULL)"
+    db.sql(f"INSERT INTO places VALUES {places}, (NULL, 'nowhere', 0, NULL, false)")
     query = (
-        "SELECT town, sum(n) AS n, avg(top) AS top FROM (SELECT k AS id, count(*) AS n, "
-        "max(v) AS top FROM s GROUP BY k) AS e, places AS p WHERE e.id = p.k GROUP BY town"
+        "SELECT town, people, code, by_sea, sum(n) AS n, avg(top) AS top FROM (SELECT k AS id, "
+        "count(*) AS n, max(v) AS top FROM s GROUP BY k) AS e, places AS p WHERE e.id = p.k "
+        "GROUP BY town, people, code, by_sea"
     )
     view(db, query)
     lines = [row[0] for row in db.sql("EXPLAIN MATERIALIZED VIEW v").fetchall()]
     assert any("what was found is kept" in line for line in lines)
-    looked_up = []
+    looked_up, searched = [], []
     for step in range(12):
         if step == 3:
             db.sql("UPDATE places SET town = 'Derry' WHERE k = 1")
         if step == 6:
-            db.sql("INSERT INTO places VALUES (2, 'Ely'), (2, 'Ely again')")
+            db.sql("INSERT INTO places (k, town) VALUES (2, 'Ely'), (2, 'Ely again')")
         if step == 9:
             db.sql("DELETE FROM places WHERE town = 'Ely again'")
         # More groups with every step; some have no place.
-        new = [(START + timedelta(seconds=step), k, "g", 1.0) for k in range(step + 3)]
-        db.append("s", new)
+        numbers = [None, *range(step + 3)] if step > 1 else range(step + 3)
+        db.append("s", [(START + timedelta(seconds=step), k, "g", 1.0) for k in numbers])
         check(db, query)
         lookups = next(iter(db._views.live())).lookups
         assert lookups is not None
         found = lookups._found
         looked_up.append(found is not None and found.columns is not None)
+        searched.append(found is not None and found.by_key is not None)
     # A read after a change joins, and so does each while a key has two places.
     assert looked_up == [False, True, True, False, True, True, *[False] * 4, True, True]
+    later = [False, False, True, False, False, True, *[False] * 5, True]
+    assert searched == (later if kind == "INTEGER" else [False] * 12)
+
+
+def test_wide_whole_numbers_are_shown_as_by_the_query(db: Database) -> None:
+    query = (
+        "SELECT k, sum(k) AS a, max(k::HUGEINT * 100000000000000000000000000000000000000) AS b, "
+        "min(k::HUGEINT) AS c FROM s GROUP BY k"
+    )
+    view(db, query)
+    for last in (-1, 1, 2):  # without rows, then with some, and with some of 39 digits
+        db.append("s", [(START, k, "g", 1.0) for k in (*range(last), None) if last > 0])
+        shown = db.sql("SELECT * FROM v").arrow().sort_by("k")
+        right = db.sql(query).arrow().sort_by("k")
+        assert shown.cast(right.schema) == right
+        assert shown.schema.types == right.schema.types
 
 
 def test_rows_in_memory_go_in_steps_where_a_view_would_be_built_again(

@@ -37,11 +37,16 @@ from tidemill.threads import PerThread
 from tidemill.types import literal
 
 REFERENCE = "reference"
+_WHOLE = pa.decimal128(38, 0)
 _HUGE = frozenset({"HUGEINT", "UHUGEINT"})
 _RUN = compile("tm_out = tm_cursor.sql(tm_query, params=tm_params)", "<query>", "exec")
 # A reference table's name in its file, which means nothing to users.
 _PHYSICAL = re.compile(r' on table "t\d+"|\bt\d+\.')
 _WINDOW_CALL = re.compile(r"Function with name (tumble|hop|session)\b", re.IGNORECASE)
+# Types that are the same Arrow, exact or not.
+_PLAIN = re.compile(
+    r"(U?(TINY|SMALL|BIG)INT|U?INTEGER|FLOAT|DOUBLE|VARCHAR|DATE|TIMESTAMP|DECIMAL\(\d+,\d+\))$"
+)
 _CANDIDATES = re.compile(r"Candidate (?:bindings|functions|tables)?:?\s*(.*)", re.DOTALL)
 
 
@@ -178,6 +183,17 @@ class Duck:
         except (pa.ArrowException, OverflowError, RuntimeError) as error:
             raise QueryError("the query failed", detail=str(error)) from error
 
+    def shown(self, table: pa.Table, types: list[str]) -> tuple[pa.Table, list[str]]:
+        """Rows of an exact query as users get them."""
+        if not all(kind == "HUGEINT" or _PLAIN.match(kind) for kind in types):
+            return self.query("SELECT * FROM tm_answer", {}, {"tm_answer": table})
+        for at, kind in enumerate(types):
+            if kind == "HUGEINT":  # a decimal of 38 digits is the same sixteen bytes
+                name, chunks = table.field(at).name, table.column(at).chunks
+                decimals = pa.chunked_array([_as_decimals(chunk) for chunk in chunks], _WHOLE)
+                table = table.set_column(at, name, decimals)
+        return _with_whole_numbers(table, types), types
+
     @contextmanager
     def lent(self, *, exact: bool) -> Iterator[duckdb.DuckDBPyConnection]:
         """This thread's cursor, for queries that others write."""
@@ -202,6 +218,11 @@ class Duck:
         """Close all there is: one open cursor would keep the instance, and it the file."""
         for cursor in (*self._cursors, self._connection):
             cursor.close()
+
+
+def _as_decimals(column: pa.ExtensionArray) -> pa.Array:
+    plain = column.storage
+    return pa.Array.from_buffers(_WHOLE, len(plain), plain.buffers(), offset=plain.offset)
 
 
 def _with_whole_numbers(table: pa.Table, types: list[str]) -> pa.Table:

@@ -13,7 +13,6 @@ have), the view's query is run as it stands: slower, and the same answer.
 
 from __future__ import annotations
 
-import re
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -37,11 +36,6 @@ from tidemill.views.edges import Edges
 from tidemill.views.follower import Follower
 from tidemill.views.lookups import Lookups
 from tidemill.views.moments import Moments
-
-# Types that are the same Arrow, exact or not.
-_PLAIN = re.compile(
-    r"(U?(TINY|SMALL|BIG)INT|U?INTEGER|FLOAT|DOUBLE|VARCHAR|DATE|TIMESTAMP|DECIMAL\(\d+,\d+\))$"
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,13 +115,9 @@ class LiveView:
     def shown(self) -> tuple[pa.Table, list[str]]:
         """The answer as users see it: with types that every library knows."""
         answer = self.read()
-        if all(_PLAIN.match(kind) for kind in answer.types):
-            return answer.table, answer.types
         shown = self._shown
         if shown is None or shown[0] is not answer:
-            sources = {"tm_answer": answer.table}
-            rows, types = self.rooms.duck.query("SELECT * FROM tm_answer", {}, sources)
-            shown = self._shown = answer, rows, types
+            shown = self._shown = answer, *self.rooms.duck.shown(answer.table, answer.types)
         return shown[1], shown[2]
 
     # -- whether the last answer still holds

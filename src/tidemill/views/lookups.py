@@ -5,24 +5,52 @@ but for new groups. So the columns found are kept beside the groups, in their or
 (``sql.maintain.lookups``); a read looks up the groups that came since. When the table has changed
 the query is asked as it stands, and if it has not changed again by the next read, all groups are
 looked up anew: a table that changes at every read is joined at every read.
+
+A few new groups are not worth a join with a million rows (5 ms): where keys are numbers or times,
+the table is read once, put in the order of its keys, and searched.
 """
 
 from __future__ import annotations
 
 import weakref
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from tidemill.digests.definition import Digest
 from tidemill.federation.duck import Duck
 from tidemill.federation.references import References, place_of
-from tidemill.sql.maintain.lookups import LookupPlan
+from tidemill.hot import keys
+from tidemill.sql.maintain.lookups import FOUND, LookupPlan
 from tidemill.views.follower import Kept
 
 GROUPS_MIN = 1 << 16  # of fewer, all are joined as fast
 _KEYS = "tm_keys"
+_CHUNKS_MAX = 16  # one more for each look-up, until they are put into one piece
+
+
+@dataclass(frozen=True, eq=False)
+class _ByKey:
+    """A reference table by its keys, of which each is there once."""
+
+    keys: npt.NDArray[np.generic]  # in order
+    columns: pa.Table
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.keys.nbytes + self.columns.nbytes)
+
+    def find(self, wanted: pa.Array) -> pa.Table:
+        """What is found for keys, in their order."""
+        words = keys.words(wanted)
+        places = np.minimum(np.searchsorted(self.keys, words), max(len(self.keys) - 1, 0))
+        is_found = wanted.is_valid().to_numpy(zero_copy_only=False)
+        is_found &= (self.keys[places] == words) if len(self.keys) else False
+        rows = self.columns.take(pa.array(places, mask=~is_found))
+        found = pa.ExtensionArray.from_storage(pa.bool8(), pa.array(is_found.view(np.int8)))
+        return rows.append_column(FOUND, found)
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,8 +59,10 @@ class _Found:
 
     kept: weakref.ref[Kept]
     changes: int
-    columns: pa.Table | None  # None: it is not known yet, or keys are found more than once
-    is_known: bool
+    columns: pa.Table | None = None  # None: it is not known yet, or keys are found more than once
+    is_known: bool = False
+    by_key: _ByKey | None = None
+    may_search: bool = True
 
 
 class Lookups:
@@ -55,32 +85,57 @@ class Lookups:
             return None
         found = self._found
         if found is None or found.kept() is not kept or found.changes != changes:
-            self._found = _Found(weakref.ref(kept), changes, None, False)
+            self._found = _Found(weakref.ref(kept), changes)
             return None
         if found.is_known and found.columns is None:
             return None
-        columns = self._extended(digest, kept, groups, found.columns)
+        found = self._extended(digest, kept, groups, found)
         if self._references.changes != changes:
-            columns = None
             self._found = None
-        else:
-            self._found = _Found(found.kept, changes, columns, True)
-        return columns
+            return None
+        self._found = found
+        return found.columns
 
-    def _extended(
-        self, digest: Digest, kept: Kept, groups: int, known: pa.Table | None
-    ) -> pa.Table | None:
-        """With the groups that came since; None if a key is found more than once, or all of them
-        take more memory than they may."""
+    def _extended(self, digest: Digest, kept: Kept, groups: int, found: _Found) -> _Found:
+        """With the groups that came since; without columns if a key is found more than once, or
+        if all of them take more memory than they may."""
+        known, by_key = found.columns, found.by_key
         first = 0 if known is None else known.num_rows
         if known is not None and first == groups:
-            return known
-        keys = kept.table(digest.table_id).column(self.plan.key).slice(first)
-        slots = pa.array(np.arange(first, groups, dtype=np.int64))
+            return found
+        wanted = kept.table(digest.table_id).column(self.plan.key).slice(first).combine_chunks()
+        if known is not None and by_key is None and found.may_search:
+            by_key = self._by_key(wanted.type)
+        new = self._joined(wanted, first) if by_key is None else by_key.find(wanted)
+        columns = new if known is None else pa.concat_tables([known, new])
+        if columns.column(0).num_chunks > _CHUNKS_MAX:
+            columns = columns.combine_chunks()
+        nbytes = columns.nbytes + (0 if by_key is None else by_key.nbytes)
+        if columns.num_rows != groups or nbytes > self._memory:
+            columns, by_key = None, None
+        may_search = known is None or by_key is not None
+        return replace(found, columns=columns, is_known=True, by_key=by_key, may_search=may_search)
+
+    def _joined(self, wanted: pa.Array, first: int) -> pa.Table:
+        """What is found for keys, asked of DuckDB."""
+        slots = pa.array(np.arange(first, first + len(wanted), dtype=np.int64))
         sql = self.plan.find_sql(_KEYS, place_of(self.plan.reference))
-        sources = {_KEYS: pa.table([slots, keys], names=["slot", "key"])}
-        new, _ = self._duck.query(sql, {}, sources, exact=True)
-        if new.num_rows != groups - first:
+        sources = {_KEYS: pa.table([slots, wanted], names=["slot", "key"])}
+        return self._duck.query(sql, {}, sources, exact=True)[0]
+
+    def _by_key(self, kind: pa.DataType) -> _ByKey | None:
+        """The table by its keys, unless they are of another type, or there more than once."""
+        if not keys.is_numeric(kind) or pa.types.is_floating(kind):
             return None
-        both = new if known is None else pa.concat_tables([known, new])
-        return both if both.nbytes <= self._memory else None
+        sql = self.plan.table_sql(place_of(self.plan.reference))
+        rows, _ = self._duck.query(sql, {}, {}, exact=True)
+        key = rows.column(0).combine_chunks()
+        if key.type != kind:
+            return None
+        words = keys.words(key)
+        order = np.argsort(words, kind="stable")
+        words = words[order]
+        if (words[1:] == words[:-1]).any():
+            return None
+        columns = rows.drop_columns([rows.column_names[0]])
+        return _ByKey(words, columns.take(keys.row_numbers(order)))

@@ -1,9 +1,10 @@
 """Upkeep: the thread that follows streams while nobody reads.
 
 An append only notes that there is something to do (``poke``). The thread takes in what has gathered
-once it is worth a chunk, or once nothing came for a moment. A writer who is further ahead than
-``LAG_ROWS_MAX`` takes in a chunk itself: so the lag has a bound, and what a view costs is paid by
-those who feed it.
+once it is worth a chunk, once nothing came for a moment, or after a second: as long as rows keep
+coming, readers take in the few that are left faster than they would wait for it. A writer who is
+further ahead than ``LAG_ROWS_MAX`` takes in a chunk itself: so the lag has a bound, and what a view
+costs is paid by those who feed it.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from tidemill.views.follower import CHUNK_ROWS, Follower, Round
 LAG_ROWS_WORTH = 65_536
 LAG_ROWS_MAX = 4_000_000
 IDLE_S = 0.1
+LAG_S_MAX = 1.0
 RETRY_S = 10.0
 _log = logging.getLogger("tidemill.views")
 
@@ -32,6 +34,8 @@ class Upkeep:
         self._failed_s: WeakKeyDictionary[Follower, float] = WeakKeyDictionary()
         self._wake = threading.Event()
         self._stopping = False
+        self._has_come = False
+        self._all_s = time.monotonic()
         self._thread = threading.Thread(target=self._run, name="tidemill-views", daemon=True)
 
     def start(self) -> None:
@@ -48,6 +52,7 @@ class Upkeep:
         followers = self._followers_of(hot.table.table_id)
         if not followers:
             return
+        self._has_come = True
         worth = False
         shared: Round | None = None
         for follower in followers:
@@ -61,18 +66,23 @@ class Upkeep:
 
     def _run(self) -> None:
         while not self._stopping:
-            is_busy = self._wake.wait(IDLE_S)
+            is_worth = self._wake.wait(IDLE_S)
             self._wake.clear()
-            self._follow_all(is_busy)
+            is_busy, self._has_come = self._has_come, False
+            is_due = time.monotonic() > self._all_s + LAG_S_MAX
+            with_few = is_due or not (is_worth or is_busy)
+            if with_few:
+                self._all_s = time.monotonic()
+            self._follow_all(with_few)
 
-    def _follow_all(self, is_busy: bool) -> None:
+    def _follow_all(self, with_few: bool) -> None:
         rounds: dict[HotTable, Round] = {}
         for follower in self._followers_of(None):
             if self._stopping:
                 return
             lag = follower.lag_rows
             is_new = not follower.is_built
-            if is_new or lag >= LAG_ROWS_WORTH or (lag and not is_busy):
+            if is_new or lag >= LAG_ROWS_WORTH or (lag and with_few):
                 if follower.hot not in rounds:
                     rounds[follower.hot] = Round(follower.hot)
                 self._follow(follower, rounds[follower.hot])

@@ -54,13 +54,22 @@ class LookupPlan:
     def find_sql(self, keys: str, place: str) -> str:
         """What is found for keys, in their order: ``keys`` is a relation of ``slot`` and ``key``,
         ``place`` the reference table as a FROM item. More rows than keys: not by one row each."""
-        found = [
-            *(f"c.{quote(c)} AS {n}" for c, n in zip(self.columns, self.names, strict=False)),
-            f"c.{quote(self.reference_key)} IS NOT NULL AS {FOUND}",
-        ]
+        found = [*self._given, f"c.{quote(self.reference_key)} IS NOT NULL AS {FOUND}"]
         on = f"s.key = c.{quote(self.reference_key)}"
         joined = f"{keys} AS s LEFT JOIN {place} AS c ON {on}"
         return f"SELECT {', '.join(found)} FROM {joined} ORDER BY s.slot"
+
+    def table_sql(self, place: str) -> str:
+        """All keys of the reference table, and what is found by them."""
+        key = f"c.{quote(self.reference_key)}"
+        items = ", ".join([f"{key} AS key", *self._given])
+        return f"SELECT {items} FROM {place} AS c WHERE {key} IS NOT NULL"
+
+    @property
+    def _given(self) -> list[str]:
+        """The columns that are needed, under their new names."""
+        pairs = zip(self.columns, self.names, strict=False)
+        return [f"c.{quote(column)} AS {name}" for column, name in pairs]
 
 
 def plan_lookup(
