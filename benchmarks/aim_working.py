@@ -113,27 +113,29 @@ class AimWorker:
     def after_rows(
         self, turns: int, size: int, budget_s: float
     ) -> tuple[dict[str, list[float]], list[float]]:
-        """Seconds of a read right after ``size`` new rows, for each question in turn; and of
-        insert and read together, whatever the question."""
-        taken: dict[str, list[float]] = {question: [] for question in QUESTIONS}
+        """Seconds of the first read of each question after ``size`` new rows; and of insert and
+        read together, whatever the question. Every turn begins with another question."""
+        questions = list(QUESTIONS)
+        taken: dict[str, list[float]] = {question: [] for question in questions}
         whole: list[float] = []
         deadline = time.perf_counter() + budget_s
         for turn in range(turns):
             if turn >= TURNS_MIN and time.perf_counter() > deadline:
                 break
-            for question in QUESTIONS:
-                batches = self.calls.batches(self.inserted, self.inserted + size, size)
-                prepared = [self.system.prepare(batch) for batch in batches]
+            batches = self.calls.batches(self.inserted, self.inserted + size, size)
+            prepared = [self.system.prepare(batch) for batch in batches]
+            began = time.perf_counter()
+            for batch in prepared:
+                self.system.insert(batch)
+            insert_s = time.perf_counter() - began
+            self.inserted += size
+            first = turn % len(questions)
+            for question in questions[first:] + questions[:first]:
                 began = time.perf_counter()
-                for batch in prepared:
-                    self.system.insert(batch)
-                inserted = time.perf_counter()
                 self.system.refresh(question)
                 self.system.read(question)
-                ended = time.perf_counter()
-                self.inserted += size
-                taken[question].append(ended - inserted)
-                whole.append(ended - began)
+                taken[question].append(time.perf_counter() - began)
+                whole.append(insert_s + taken[question][-1])
         return taken, whole
 
     def together(self, rate: int, size: int, seconds: float) -> Together:
