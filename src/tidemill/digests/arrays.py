@@ -63,10 +63,12 @@ class Growing:
 
     def grow(self, size: int) -> None:
         if size > len(self._room):
-            room = np.empty(max(size, 2 * len(self._room), 64), self._room.dtype)
-            used = len(self.array)
+            wanted, used = max(size, 2 * len(self._room), 64), len(self.array)
+            if self._fill == 0:  # pages that nobody has touched yet cost nothing
+                room = np.zeros(wanted, self._room.dtype)
+            else:
+                room = np.full(wanted, self._fill, self._room.dtype)
             room[:used] = self.array
-            room[used:] = self._fill
             self._room = room
         self.array = self._room[:size]
 

@@ -14,7 +14,7 @@ import pytest
 
 from tidemill.digests.arrays import NotPackable
 from tidemill.types import Column, SqlType
-from tidemill.views.kept import newest
+from tidemill.views.kept import holding, newest
 from tidemill.views.kept.coding import IndexedCodes, JoinedCodes, Run, codes_for
 from tidemill.views.kept.holding import Numbers
 from tidemill.views.kept.newest import NewestRows, alone
@@ -113,7 +113,7 @@ def wanted(rows: list[Row], new: list[Row], key: tuple[str, ...], count: int) ->
 def test_windows_are_what_they_would_be_row_by_row(
     seed: int, codes: str, steps_max: int, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(newest, "THIN_ROWS_MIN", 4)
+    monkeypatch.setattr(holding, "PIECE_ROWS", 8)
     monkeypatch.setattr(newest, "STEPS_MAX", steps_max)
     if codes == "joined":
         monkeypatch.setattr(newest, "codes_for", JoinedCodes)
@@ -149,11 +149,12 @@ def test_windows_are_what_they_would_be_row_by_row(
         times = found.column(TIME).combine_chunks().view(pa.int64()).to_pylist()
         assert times == [by_seq[seq] for seq, _ in pairs]
         at += step
-    assert remembered.rows <= len(rows)
+        groups_now = {tuple(row[name] for name in key) for row in rows[:at]}
+        assert remembered.rows <= len(groups_now) * (count + (count + 1) // 2)
 
 
 def test_rows_in_order_never_ask_the_stream(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(newest, "THIN_ROWS_MIN", 8)
+    monkeypatch.setattr(holding, "PIECE_ROWS", 16)
 
     def older(until_us: int, seq: int) -> pa.Table:
         raise AssertionError("the stream was asked")
@@ -163,7 +164,10 @@ def test_rows_in_order_never_ask_the_stream(run: Run, monkeypatch: pytest.Monkey
     remembered.begin(table_of([]))
     for at in range(0, 200, 10):
         remembered.windows(table_of(rows[at : at + 10]))
-    assert remembered.rows <= 2 * 8 + 10
+        held = remembered._held
+        assert remembered.rows <= 4 * 3
+        assert sum(len(piece) for piece in held._pieces) <= 2 * 4 * 3 + 10
+        assert len(held.codes.array) <= 4 * 3 + 10
 
 
 @pytest.mark.parametrize("kind", ["DECIMAL(9,2)", "BLOB", "UUID", "DOUBLE", "HUGEINT"])

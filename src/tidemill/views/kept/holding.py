@@ -1,15 +1,19 @@
-"""The rows that ``newest`` holds, by place, and the chain that leads from each key's newest row to
-the one before it, and so on.
+"""The rows that ``newest`` holds, and the chain that leads from each key's newest row to the one
+before it, and so on.
 
-1. Rows lie in pieces. A piece that is no smaller than half of the one before is joined to it, so
-   there are few, and a row is copied a few times only.
-2. ``before`` has, for each place, that of the row before in the order of ``(time, _seq)`` of its
-   key, or ``NONE``; ``head`` has the place of each key's newest row.
-3. Thinning keeps the k newest rows of each key: those from which k steps forward along the chain
-   leave it. Such steps are doubled, not walked.
+1. Every row held has a place in some arrays. ``before`` has the place of the row before it, in the
+   order of ``(time, _seq)`` of its key, or ``NONE``; ``head`` has that of each key's newest row.
+2. Of a key only so many rows are held; older ones are dropped when newer ones come, and their
+   places are given to others. So no step does more than the rows that it brings ask for.
+3. The rows themselves lie in pieces, which are not changed. One of which most rows were dropped is
+   written anew without them, and so are small ones that stand side by side; a row is copied a few
+   times only.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -20,115 +24,185 @@ from tidemill.hot import keys
 from tidemill.sql.calls import SEQ
 
 Numbers = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
 NONE = -1
+# A piece is written anew at once, and queries wait for it.
+PIECE_ROWS = 1 << 19
+
+
+@dataclass(eq=False)
+class _Piece:
+    """Rows with the numbers from ``first`` on, and the place that each was given."""
+
+    first: int
+    rows: pa.Table
+    places: Numbers
+    held: int  # so many of them
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    @property
+    def numbers(self) -> Numbers:
+        return np.arange(self.first, self.first + len(self))
 
 
 class HeldRows:
-    def __init__(self, time: str) -> None:
+    def __init__(self, time: str, most: int) -> None:
+        """``most`` rows of a key are held."""
         self._time = time
-        self._pieces: list[pa.Table] = []
-        self.codes = Growing(np.int64)
+        self._most = most
+        self.codes = Growing(np.int64)  # NONE where nothing is held
         self.times = Growing(np.int64)
         self.seqs = Growing(np.int64)
-        self.before = Growing(np.int64, NONE)
-        self.head = Growing(np.int64, NONE)
-        self.left = 0  # rows that the last thinning left, at the first places
+        self._before = Growing(np.int64)
+        self._numbers = Growing(np.int64)
+        self._head = Growing(np.int64, NONE)
+        self.has_lost = Growing(np.bool_, False)  # keys of which rows are there no more
+        self._free = np.zeros(0, np.int64)
+        self._pieces: list[_Piece] = []
+        self._next = 0
 
     def __len__(self) -> int:
-        return len(self.codes.array)
+        return len(self.codes.array) - len(self._free)
 
-    def append(self, rows: pa.Table, codes: Numbers) -> None:
-        """Add rows at the next places; the chain does not know them yet."""
-        self._pieces.append(rows)
-        while len(self._pieces) > 1 and 2 * len(self._pieces[-1]) >= len(self._pieces[-2]):
-            last = self._pieces.pop()
-            self._pieces[-1] = pa.concat_tables([self._pieces[-1], last]).combine_chunks()
-        self.codes.append(codes)
-        self.times.append(numbers(rows, self._time))
-        self.seqs.append(numbers(rows, SEQ))
-        self.before.append(np.full(len(codes), NONE, np.int64))
+    def append(self, rows: pa.Table, codes: Numbers) -> Numbers:
+        """Give places to rows; the chain does not know them yet."""
+        places = self._new_places(len(codes))
+        self.codes.array[places] = codes
+        self.times.array[places] = numbers(rows, self._time)
+        self.seqs.array[places] = numbers(rows, SEQ)
+        for start in range(0, len(codes), PIECE_ROWS):
+            part = slice(start, start + PIECE_ROWS)
+            self._store(rows.slice(start, PIECE_ROWS), places[part])
+        self._join_small()
         if len(codes):
-            self.head.grow(max(len(self.head.array), int(codes.max()) + 1))
+            keys_known = max(len(self._head.array), int(codes.max()) + 1)
+            self._head.grow(keys_known)
+            self.has_lost.grow(keys_known)
+        return places
 
-    def link(self, places: Numbers, is_first: npt.NDArray[np.bool_]) -> None:
+    def link(self, places: Numbers, is_first: Mask) -> None:
         """Chain places that stand by key, time and arrival; those of a key in one go, its first
-        one marked. What a first one led to stays."""
+        one marked."""
         after = np.flatnonzero(~is_first)
-        self.before.array[places[after]] = places[after - 1]
-        is_last = np.ones(len(places), dtype=bool)
-        is_last[:-1] = is_first[1:]
-        newest = places[is_last]
-        self.head.array[self.codes.array[newest]] = newest
+        self._before.array[places[after]] = places[after - 1]
+        self._before.array[places[is_first]] = NONE
+        newest = places[_lasts(is_first)]
+        self._head.array[self.codes.array[newest]] = newest
 
-    def chain(self, codes: Numbers, count: int) -> tuple[Numbers, Numbers]:
-        """Up to ``count`` newest places of each key, the oldest first, one key after another; and
-        how many each has."""
-        found, owners = [], []
-        places, owner = self.head.array[codes], np.arange(len(codes))
-        for _ in range(count):
+    def trim(self, places: Numbers, is_first: Mask) -> None:
+        """Drop the oldest rows of keys that have too many; all rows of a key are given."""
+        ends = np.flatnonzero(_lasts(is_first))
+        newer = ends[np.cumsum(is_first) - 1] - np.arange(len(places))
+        oldest = places[newer == self._most - 1]
+        dropped = places[newer >= self._most]
+        self._before.array[oldest] = NONE
+        if len(dropped):
+            self.has_lost.array[self.codes.array[dropped]] = True
+            self._drop(dropped)
+
+    def chain(self, codes: Numbers) -> tuple[Numbers, Numbers]:
+        """The places of each key that the chain knows, the oldest first, one key after another;
+        and how many each has."""
+        found: list[tuple[Numbers, Numbers]] = []
+        lengths = np.zeros(len(codes), np.int64)
+        places, owners = self._head.array[codes], np.arange(len(codes))
+        while True:
             is_there = places != NONE
-            places, owner = places[is_there], owner[is_there]
+            places, owners = places[is_there], owners[is_there]
             if not len(places):
                 break
-            found.append(places)
-            owners.append(owner)
-            places = self.before.array[places]
-        if not found:
-            return np.zeros(0, np.int64), np.zeros(len(codes), np.int64)
-        flat, of = np.concatenate(found[::-1]), np.concatenate(owners[::-1])
-        return flat[np.argsort(of, kind="stable")], np.bincount(of, minlength=len(codes))
+            found.append((places, owners))
+            lengths[owners] = len(found)
+            places = self._before.array[places]
+        flat = np.empty(lengths.sum(), np.int64)
+        last = np.cumsum(lengths) - 1
+        for newer, (places, owners) in enumerate(found):
+            flat[last[owners] - newer] = places
+        return flat, lengths
+
+    def of_keys(self, codes: Numbers) -> Numbers:
+        """All places of some keys, in any order."""
+        return np.flatnonzero(np.isin(self.codes.array, codes))
+
+    def all(self) -> Numbers:
+        return np.flatnonzero(self.codes.array != NONE)
 
     def take(self, places: Numbers) -> pa.Table:
         """Rows by place, in that order."""
+        wanted = self._numbers.array[places]
         if len(self._pieces) == 1:
-            return self._pieces[0].take(keys.row_numbers(places))
-        order = np.argsort(places, kind="stable")
-        ordered = places[order]
-        ends = np.cumsum([len(piece) for piece in self._pieces])
-        cuts = np.searchsorted(ordered, ends)
-        parts, low, base = [], 0, 0
-        for piece, cut, end in zip(self._pieces, cuts, ends, strict=True):
-            if cut > low:
-                parts.append(piece.take(keys.row_numbers(ordered[low:cut] - base)))
-            low, base = int(cut), int(end)
+            (piece,) = self._pieces
+            return piece.rows.take(keys.row_numbers(wanted - piece.first))
+        order = np.argsort(wanted, kind="stable")
+        ordered = wanted[order]
+        cuts = np.searchsorted(ordered, [piece.first for piece in self._pieces])
+        parts = [
+            piece.rows.take(keys.row_numbers(ordered[low:high] - piece.first))
+            for piece, low, high in zip(self._pieces, cuts, [*cuts[1:], len(order)], strict=True)
+            if high > low
+        ]
         back = np.empty(len(order), np.int64)
         back[order] = np.arange(len(order))
         return pa.concat_tables(parts).combine_chunks().take(keys.row_numbers(back))
 
-    def thin(self, count: int) -> None:
-        """Keep the ``count`` newest rows of each key."""
-        size = len(self)
-        ahead = np.full(size + 1, size, np.int64)  # the row after; behind the newest, the end
-        is_linked = np.flatnonzero(self.before.array != NONE)
-        ahead[self.before.array[is_linked]] = is_linked
-        kept = np.flatnonzero(_steps(ahead, count)[:size] == size)
-        rows = self.take(kept).combine_chunks()
-        place = np.full(size + 1, NONE, np.int64)  # NONE is the last entry, and stays NONE
-        place[kept] = np.arange(len(kept))
-        self._pieces = [rows]
-        self.before = _growing(place[self.before.array[kept]], NONE)
-        self.codes = _growing(self.codes.array[kept])
-        self.times = _growing(self.times.array[kept])
-        self.seqs = _growing(self.seqs.array[kept])
-        self.head.array[:] = place[self.head.array]
-        self.left = len(kept)
+    # -- places
+
+    def _new_places(self, count: int) -> Numbers:
+        left = max(len(self._free) - count, 0)
+        given, self._free = self._free[left:], self._free[:left]
+        size = len(self.codes.array)
+        grown = size + count - len(given)
+        for each in (self.codes, self.times, self.seqs, self._before, self._numbers):
+            each.grow(grown)
+        return np.concatenate([given, np.arange(size, grown)])
+
+    def _drop(self, places: Numbers) -> None:
+        firsts = [piece.first for piece in self._pieces]
+        of = np.searchsorted(firsts, self._numbers.array[places], side="right") - 1
+        for at, count in enumerate(np.bincount(of, minlength=len(firsts))):
+            self._pieces[at].held -= int(count)
+        self._numbers.array[places] = NONE
+        self.codes.array[places] = NONE
+        self._free = np.concatenate([self._free, places])
+        emptiest = min(self._pieces, key=lambda piece: 2 * piece.held - len(piece))
+        if 2 * emptiest.held < len(emptiest):
+            self._write_anew([emptiest])
+
+    # -- pieces
+
+    def _store(self, rows: pa.Table, places: Numbers) -> None:
+        piece = _Piece(self._next, rows, places, len(places))
+        self._next += len(places)
+        self._numbers.array[places] = piece.numbers
+        self._pieces.append(piece)
+
+    def _join_small(self) -> None:
+        while len(self._pieces) > 1:
+            before, last = self._pieces[-2:]
+            if 2 * len(last) < len(before) or len(before) + len(last) > PIECE_ROWS:
+                return
+            self._write_anew([before, last])
+
+    def _write_anew(self, pieces: Sequence[_Piece]) -> None:
+        """Put what is held of some pieces into one."""
+        rows, places = [], []
+        for piece in pieces:
+            is_held = self._numbers.array[piece.places] == piece.numbers
+            chosen = np.flatnonzero(is_held)
+            is_whole = len(chosen) == len(piece)
+            rows.append(piece.rows if is_whole else piece.rows.take(keys.row_numbers(chosen)))
+            places.append(piece.places[chosen])
+        self._pieces = [piece for piece in self._pieces if piece not in pieces]
+        self._store(pa.concat_tables(rows).combine_chunks(), np.concatenate(places))
 
 
-def _growing(values: Numbers, fill: int = 0) -> Growing:
-    made = Growing(np.int64, fill)
-    made.append(values)
-    return made
-
-
-def _steps(ahead: Numbers, count: int) -> Numbers:
-    """Where ``count`` steps lead from each place."""
-    at = np.arange(len(ahead))
-    while count:
-        if count & 1:
-            at = ahead[at]
-        ahead = ahead[ahead]
-        count >>= 1
-    return at
+def _lasts(is_first: Mask) -> Mask:
+    """Where stretches end, by where they begin."""
+    is_last = np.ones(len(is_first), dtype=bool)
+    is_last[:-1] = is_first[1:]
+    return is_last
 
 
 def numbers(table: pa.Table, name: str) -> Numbers:

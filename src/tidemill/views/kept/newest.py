@@ -3,14 +3,13 @@
 ``RECENT(t, rows => k, partition_by => key)`` with EVERY ROW: the window of a row are the k newest
 rows of its key that came before it and are not younger than it, the row itself among them.
 
-1. Rows that may be in a window are held: the k newest of each key, and whatever came since they
-   were last thinned out (``holding``). Keys are numbered (``coding``).
-2. A batch is put in the order of key and arrival, each key behind its k - 1 newest rows so far. If
-   that is the order of time as well, a row's window is the run of k rows that ends with it.
+1. Rows that may be in a window are held: the k newest of each key, and half as many again, for rows
+   that come late (``holding``). Keys are numbered (``coding``).
+2. A batch is put in the order of key and arrival, each key behind its rows so far. If that is the
+   order of time as well, a row's window is the run of k rows that ends with it.
 3. Keys of which a row came later than a younger one (and all keys, if windows are long) are put in
-   order with all of their rows that are held; late rows of theirs are looked at one by one. If what
-   is held may be too little for such a row (the key has more rows, and they were thinned out), the
-   stream itself is asked.
+   order again; late rows of theirs are looked at one by one. If what is held may be too little for
+   such a row (the key had more rows, which were dropped), the stream itself is asked.
 
 The rows of a window stand together, the oldest first.
 """
@@ -20,7 +19,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from tidemill.digests.arrays import NotPackable
@@ -28,10 +26,9 @@ from tidemill.hot import keys
 from tidemill.sql.calls import SEQ
 from tidemill.types import Column, quote
 from tidemill.views.kept.coding import Codes, JoinedCodes, Run, codes_for
-from tidemill.views.kept.holding import HeldRows, Numbers, numbers
+from tidemill.views.kept.holding import HeldRows, Mask, Numbers, numbers
 from tidemill.views.kept.tagging import ROW, TIME
 
-THIN_ROWS_MIN = 65_536
 # Windows of more rows are not fetched step by step.
 STEPS_MAX = 64
 
@@ -54,7 +51,10 @@ class NewestRows:
         self._run = run
         self._older = older
         self._codes: Codes = codes_for(key, run)
-        self._held = HeldRows(time)
+        self._held = self._nothing()
+
+    def _nothing(self) -> HeldRows:
+        return HeldRows(self._time, self._count + (self._count + 1) // 2)
 
     @property
     def rows(self) -> int:
@@ -63,24 +63,28 @@ class NewestRows:
     def begin(self, held: pa.Table) -> None:
         """Start with the k newest rows of each key (or more) of all that came before."""
         codes = self._find(held)
-        self._held = HeldRows(self._time)
-        self._held.append(held, codes)
-        self._held.left = held.num_rows
-        places, is_first = self._in_order(np.arange(held.num_rows))
+        self._held = self._nothing()
+        places, is_first = self._in_order(self._held.append(held, codes))
         self._held.link(places, is_first)
+        counts = np.bincount(codes)
+        self._held.has_lost.array[: len(counts)] = counts >= self._count
+        self._held.trim(places, is_first)
 
     def windows(self, batch: pa.Table) -> pa.Table:
         """The windows of new rows (in order of arrival), each row with its instant's tags; the
         batch is held from now on."""
         codes = self._find(batch)
-        new = len(self._held)
-        self._held.append(batch, codes)
-        places, is_first, slow = self._behind_their_keys(codes, new)
+        new = self._held.append(batch, codes)
+        places, is_first, is_new, slow = self._behind_their_keys(codes, new)
         self._held.link(places, is_first)
-        at, of = self._runs(places, is_first, new)
+        at, of = _runs(np.flatnonzero(is_new), _starts(is_first), self._count)
         parts, unknown = [(places[at], places[of])], np.zeros(0, np.int64)
         if len(slow):
-            late, unknown = self._with_late(slow, new)
+            behind, is_first_behind = self._in_order(self._of_keys(slow, codes, new))
+            self._held.link(behind, is_first_behind)
+            late, unknown = self._with_late(
+                behind, is_first_behind, int(batch.column(SEQ)[0].as_py())
+            )
             parts += late
         rows = np.concatenate([rows for rows, _ in parts])
         instants = np.concatenate([instants for _, instants in parts])
@@ -88,89 +92,85 @@ class NewestRows:
         if len(unknown):
             asked = self.ask(self._held.take(unknown))
             windows = pa.concat_tables([windows, like(asked, windows.schema)])
-        if len(self._held) > max(2 * self._held.left, THIN_ROWS_MIN):
-            self._held.thin(self._count)
+        self._held.trim(places, is_first)
+        if len(slow):
+            self._held.trim(behind, is_first_behind)
         return windows
 
     def _find(self, rows: pa.Table) -> Numbers:
         try:
             return self._codes.find(rows)
         except NotPackable:
-            before = self._held.take(np.arange(len(self._held))) if len(self._held) else None
-            left = self._held.left
+            held = self._held.take(self._held.all()) if len(self._held) else None
             self._codes = JoinedCodes(self._key, self._run)
-            if before is not None:
-                self.begin(before)
-                self._held.left = left
+            if held is not None:
+                self.begin(held)
             return self._codes.find(rows)
 
     # -- rows in order
 
     def _behind_their_keys(
-        self, codes: Numbers, new: int
-    ) -> tuple[Numbers, npt.NDArray[np.bool_], Numbers]:
-        """New places by key and arrival, each key behind the newest that were held, with a mark at
-        its first; and the keys that are left out, since they are not in the order of time."""
+        self, codes: Numbers, new: Numbers
+    ) -> tuple[Numbers, Mask, Mask, Numbers]:
+        """New places by key and arrival, each key behind the rows that were held, with marks at
+        its first and at those that are new; and the keys that are left out, since they are not in
+        the order of time."""
         distinct, key_of = np.unique(codes, return_inverse=True)
         if self._count > STEPS_MAX:
-            return np.zeros(0, np.int64), np.zeros(0, np.bool_), distinct
-        held, lengths = self._held.chain(distinct, self._count - 1)
-        owners = np.concatenate([np.repeat(np.arange(len(distinct)), lengths), key_of])
-        places = np.concatenate([held, new + np.arange(len(codes))])
-        order = np.argsort(owners, kind="stable")
-        places, owners = places[order], owners[order]
+            return np.zeros(0, np.int64), np.zeros(0, np.bool_), np.zeros(0, np.bool_), distinct
+        held, lengths = self._held.chain(distinct)
+        counts = np.bincount(key_of, minlength=len(distinct))
+        starts = np.cumsum(lengths + counts) - lengths - counts
+        owners = np.repeat(np.arange(len(distinct)), lengths + counts)
+        is_new = np.arange(len(owners)) >= (starts + lengths)[owners]
+        places = np.empty(len(owners), np.int64)
+        places[~is_new], places[is_new] = held, new[np.argsort(key_of, kind="stable")]
         is_first = _firsts(owners)
         times = self._held.times.array[places]
         is_back = (times[1:] < times[:-1]) & ~is_first[1:]
         if not is_back.any():
-            return places, is_first, np.zeros(0, np.int64)
+            return places, is_first, is_new, np.zeros(0, np.int64)
         slow = np.unique(owners[1:][is_back])
         is_kept = ~np.isin(owners, slow)
-        return places[is_kept], is_first[is_kept], distinct[slow]
-
-    def _runs(
-        self, places: Numbers, is_first: npt.NDArray[np.bool_], new: int
-    ) -> tuple[Numbers, Numbers]:
-        """For each new place, the run of at most k that ends with it."""
-        starts = np.flatnonzero(is_first)[np.cumsum(is_first) - 1]
-        return _runs(np.flatnonzero(places >= new), starts, self._count)
+        return places[is_kept], is_first[is_kept], is_new[is_kept], distinct[slow]
 
     # -- keys with late rows
 
-    def _with_late(self, codes: Numbers, new: int) -> tuple[list[tuple[Numbers, Numbers]], Numbers]:
+    def _of_keys(self, slow: Numbers, codes: Numbers, new: Numbers) -> Numbers:
+        """All places of some keys, those of the batch among them."""
+        if self._count > STEPS_MAX:
+            return self._held.of_keys(slow)
+        return np.concatenate([self._held.chain(slow)[0], new[np.isin(codes, slow)]])
+
+    def _with_late(
+        self, places: Numbers, is_first: Mask, first_seq: int
+    ) -> tuple[list[tuple[Numbers, Numbers]], Numbers]:
         """The windows of keys from all that is held of them, and places whose windows it does not
-        hold."""
-        held = self._held
-        places, is_first = self._in_order(np.flatnonzero(np.isin(held.codes.array, codes)))
-        held.link(places, is_first)
-        starts = np.flatnonzero(is_first)[np.cumsum(is_first) - 1]
-        seqs = held.seqs.array[places]
-        is_new, late = places >= new, _late(seqs, starts)
+        hold. Numbers of the batch begin with the one given."""
+        starts, seqs = _starts(is_first), self._held.seqs.array[places]
+        is_new, late = seqs >= first_seq, _late(seqs, starts)
+        oldest = np.minimum.reduceat(
+            np.where(is_new, len(places), np.arange(len(places))), np.flatnonzero(is_first)
+        )[np.cumsum(is_first) - 1]
+        has_lost = self._held.has_lost.array[self._held.codes.array[places]]
         at, of = _runs(np.flatnonzero(is_new & ~late), starts, self._count)
         parts, unknown = [(places[at], places[of])], []
         for row in np.flatnonzero(is_new & late):
             own = np.arange(starts[row], row + 1)
             window = own[seqs[own] <= seqs[row]][-self._count :]
-            left = np.flatnonzero((starts == starts[row]) & (places < held.left))
-            if self._may_lack(window, left):
+            is_short = len(window) < self._count or window[0] < oldest[row]
+            if has_lost[row] and is_short:
                 unknown.append(places[row])
             else:
                 parts.append((places[window], np.full(len(window), places[row])))
         return parts, np.array(unknown, np.int64)
 
-    def _in_order(self, places: Numbers) -> tuple[Numbers, npt.NDArray[np.bool_]]:
+    def _in_order(self, places: Numbers) -> tuple[Numbers, Mask]:
         """Places by key, time and arrival, and which is the first of its key."""
         held = self._held
         codes = held.codes.array[places]
         order = np.lexsort((held.seqs.array[places], held.times.array[places], codes))
         return places[order], _firsts(codes[order])
-
-    def _may_lack(self, window: Numbers, left: Numbers) -> bool:
-        """Whether rows that were thinned out may belong to a window: the key had more than were
-        left to it, and the window goes back behind those."""
-        if len(left) < self._count:
-            return False
-        return len(window) < self._count or int(window[0]) < int(left[0])
 
     def ask(self, rows: pa.Table) -> pa.Table:
         """The windows of some rows, from all rows of the stream; nothing is held."""
@@ -214,14 +214,20 @@ def like(table: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=pa.schema(fields))
 
 
-def _firsts(owners: Numbers) -> npt.NDArray[np.bool_]:
+def _firsts(owners: Numbers) -> Mask:
     """Where another owner's places begin."""
     is_first = np.ones(len(owners), dtype=bool)
     is_first[1:] = owners[1:] != owners[:-1]
     return is_first
 
 
-def _late(seqs: Numbers, starts: Numbers) -> npt.NDArray[np.bool_]:
+def _starts(is_first: Mask) -> Numbers:
+    """Where the stretch begins that each belongs to."""
+    starts: Numbers = np.flatnonzero(is_first)[np.cumsum(is_first) - 1]
+    return starts
+
+
+def _late(seqs: Numbers, starts: Numbers) -> Mask:
     """Which places belong to a key whose order of time is not its order of arrival."""
     swapped = np.flatnonzero((seqs[1:] < seqs[:-1]) & (starts[1:] == starts[:-1]))
     return np.isin(starts, starts[swapped])
