@@ -409,6 +409,28 @@ def test_what_a_join_found_is_kept_until_it_changes(
     assert searched == (later if kind == "INTEGER" else [False] * 12)
 
 
+@pytest.mark.parametrize("columns", ["e.id, e.n", "e.id, e.n, p.town"])
+@pytest.mark.parametrize("memory", [10_000, 1_000_000])
+def test_a_join_is_kept_within_the_memory_of_the_view(
+    db: Database, monkeypatch: pytest.MonkeyPatch, columns: str, memory: int
+) -> None:
+    monkeypatch.setattr("tidemill.views.lookups.GROUPS_MIN", 2)
+    db.sql("CREATE TABLE places AS SELECT i::INTEGER AS k, 't' || i AS town FROM range(5000) t(i)")
+    inner = "(SELECT k AS id, count(*) AS n FROM s GROUP BY k) AS e"
+    query = f"SELECT {columns} FROM {inner}, places AS p WHERE e.id = p.k"
+    view(db, query)
+    (live,) = db._views.live()
+    assert live.lookups is not None
+    live.lookups._memory = memory
+    for step in range(1, 5):
+        db.append("s", [(START, k, "g", 1.0) for k in range(4990, 4995 + 3 * step)])
+        check(db, query)
+    found = live.lookups._found
+    assert found is not None
+    assert found.columns is not None
+    assert (found.by_key is not None) == (memory > 10_000)
+
+
 def test_wide_whole_numbers_are_shown_as_by_the_query(db: Database) -> None:
     query = (
         "SELECT k, sum(k) AS a, max(k::HUGEINT * 100000000000000000000000000000000000000) AS b, "

@@ -1,9 +1,9 @@
 """A batch of rows as columns: what digests need of it, each computed once for all of them.
 
-Digests name what they need by SQL text. Columns of the rows are taken as they are, plain ones are
-computed here (``expressions``); all others, of all digests, are computed by one query of DuckDB. A
-digest's WHERE is one of them: it becomes a mask, and the columns that it leaves are kept for the
-next one that asks.
+Digests name what they need by SQL text. Columns of the rows are taken as they are, and plain
+expressions computed here (``expressions``); all others, of all digests, are computed by one query
+of DuckDB. A digest's WHERE is an expression too: it becomes a mask, and the columns that it leaves
+are kept for the next one that asks.
 """
 
 from __future__ import annotations

@@ -75,12 +75,11 @@ def _compared(node: exp.Expr, columns: Columns) -> pa.Array | None:
     if one is None or not _is_ordered(one.type):
         return None
     number = _whole_number(node.expression)
-    if number is None:
-        sides = _sides(node, columns)
-        return _COMPARED[type(node)](*sides) if sides else None
-    if not pa.types.is_integer(one.type):
-        return None
-    return _COMPARED[type(node)](one, pa.scalar(number, one.type))
+    if number is not None:
+        two = pa.scalar(number, one.type) if pa.types.is_integer(one.type) else None
+    else:
+        two = _value(node.expression, columns)
+    return _COMPARED[type(node)](one, two) if two is not None and two.type == one.type else None
 
 
 def _joined(node: exp.Expr, columns: Columns) -> pa.Array | None:

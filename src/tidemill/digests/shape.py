@@ -80,7 +80,7 @@ class DensePlan:
 
     @property
     def is_computed(self) -> bool:
-        """Whether DuckDB is needed at all: to choose rows, to join, or to compute a column."""
+        """Whether rows are chosen, joined or computed of others before they are added up."""
         plain = all(text in self.bare for text in (*self.key_sources, *self.arguments))
         return not (self.is_simple and self.where is None and plain)
 

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from tidemill.digests.arrays import whole
 from tidemill.digests.definition import Digest
 from tidemill.federation.duck import Duck
 from tidemill.federation.references import References, place_of
@@ -35,22 +36,23 @@ _CHUNKS_MAX = 16  # one more for each look-up, until they are put into one piece
 class _ByKey:
     """A reference table by its keys, of which each is there once."""
 
-    keys: npt.NDArray[np.generic]  # in order
+    words: npt.NDArray[np.generic]  # its keys, in order
     columns: pa.Table
 
     @property
     def nbytes(self) -> int:
-        return int(self.keys.nbytes + self.columns.nbytes)
+        return int(self.words.nbytes + self.columns.nbytes)
 
     def find(self, wanted: pa.Array) -> pa.Table:
         """What is found for keys, in their order."""
         words = keys.words(wanted)
-        places = np.minimum(np.searchsorted(self.keys, words), max(len(self.keys) - 1, 0))
+        places = np.minimum(np.searchsorted(self.words, words), max(len(self.words) - 1, 0))
         is_found = wanted.is_valid().to_numpy(zero_copy_only=False)
-        is_found &= (self.keys[places] == words) if len(self.keys) else False
-        rows = self.columns.take(pa.array(places, mask=~is_found))
-        found = pa.ExtensionArray.from_storage(pa.bool8(), pa.array(is_found.view(np.int8)))
-        return rows.append_column(FOUND, found)
+        is_found &= (self.words[places] == words) if len(self.words) else False
+        rows = pa.array(places, mask=~is_found)
+        columns = [column.take(rows) for column in self.columns.columns]
+        columns.append(pa.ExtensionArray.from_storage(pa.bool8(), pa.array(is_found.view(np.int8))))
+        return pa.table(columns, names=[*self.columns.column_names, FOUND])
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,20 +105,21 @@ class Lookups:
         first = 0 if known is None else known.num_rows
         if known is not None and first == groups:
             return found
-        wanted = kept.table(digest.table_id).column(self.plan.key).slice(first).combine_chunks()
+        wanted = kept.table(digest.table_id).column(self.plan.key).slice(first)
         if known is not None and by_key is None and found.may_search:
             by_key = self._by_key(wanted.type)
-        new = self._joined(wanted, first) if by_key is None else by_key.find(wanted)
+        new = self._joined(wanted, first) if by_key is None else by_key.find(whole(wanted))
         columns = new if known is None else pa.concat_tables([known, new])
         if columns.column(0).num_chunks > _CHUNKS_MAX:
             columns = columns.combine_chunks()
-        nbytes = columns.nbytes + (0 if by_key is None else by_key.nbytes)
-        if columns.num_rows != groups or nbytes > self._memory:
+        if columns.num_rows != groups or columns.nbytes > self._memory:
             columns, by_key = None, None
+        elif by_key is not None and columns.nbytes + by_key.nbytes > self._memory:
+            by_key = None
         may_search = known is None or by_key is not None
         return replace(found, columns=columns, is_known=True, by_key=by_key, may_search=may_search)
 
-    def _joined(self, wanted: pa.Array, first: int) -> pa.Table:
+    def _joined(self, wanted: pa.ChunkedArray, first: int) -> pa.Table:
         """What is found for keys, asked of DuckDB."""
         slots = pa.array(np.arange(first, first + len(wanted), dtype=np.int64))
         sql = self.plan.find_sql(_KEYS, place_of(self.plan.reference))
@@ -128,11 +131,13 @@ class Lookups:
         if not keys.is_numeric(kind) or pa.types.is_floating(kind):
             return None
         sql = self.plan.table_sql(place_of(self.plan.reference))
-        rows, _ = self._duck.query(sql, {}, {}, exact=True)
-        key = rows.column(0).combine_chunks()
-        if key.type != kind:
+        none, _ = self._duck.query(f"{sql} LIMIT 0", {}, {}, exact=True)
+        if none.schema.field(0).type != kind:
             return None
-        words = keys.words(key)
+        rows, _ = self._duck.query(sql, {}, {}, exact=True)
+        if rows.nbytes > self._memory:
+            return None
+        words = keys.words(whole(rows.column(0)))
         order = np.argsort(words, kind="stable")
         words = words[order]
         if (words[1:] == words[:-1]).any():

@@ -17,7 +17,7 @@ from tidemill.types import Column, SqlType
 from tidemill.views.kept import holding, newest
 from tidemill.views.kept.coding import IndexedCodes, JoinedCodes, Run, codes_for
 from tidemill.views.kept.holding import Numbers
-from tidemill.views.kept.newest import NewestRows, alone
+from tidemill.views.kept.newest import NewestRows, alone, rows_held
 from tidemill.views.kept.tagging import ROW, TIME
 
 SCHEMA = pa.schema(
@@ -109,7 +109,7 @@ def wanted(rows: list[Row], new: list[Row], key: tuple[str, ...], count: int) ->
 
 @pytest.mark.parametrize("steps_max", [newest.STEPS_MAX, 1])
 @pytest.mark.parametrize("codes", ["indexed", "joined", "packed until the third batch"])
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(16))
 def test_windows_are_what_they_would_be_row_by_row(
     seed: int, codes: str, steps_max: int, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -134,9 +134,11 @@ def test_windows_are_what_they_would_be_row_by_row(
     groups: dict[Any, list[Row]] = defaultdict(list)
     for row in sorted(rows[:at], key=lambda each: (each["ts"], each["_seq"])):
         groups[tuple(row[name] for name in key)].append(row)
-    remembered.begin(table_of([row for group in groups.values() for row in group[-count:]]))
+    remembered.begin(
+        table_of([row for group in groups.values() for row in group[-rows_held(count) :]])
+    )
     while at < len(rows):
-        step = random_.randrange(1, 25)
+        step = random_.randrange(1, random_.choice([2, 5, 25]))
         new = rows[at : at + step]
         found = remembered.windows(table_of(new))
         pairs = list(
@@ -150,7 +152,23 @@ def test_windows_are_what_they_would_be_row_by_row(
         assert times == [by_seq[seq] for seq, _ in pairs]
         at += step
         groups_now = {tuple(row[name] for name in key) for row in rows[:at]}
-        assert remembered.rows <= len(groups_now) * (count + (count + 1) // 2)
+        assert remembered.rows <= len(groups_now) * rows_held(count)
+
+
+def test_a_late_row_does_not_hide_those_that_were_dropped(run: Run) -> None:
+    times = [5, 10, 11, 12, 3, 6]  # one key; windows of two rows, of which three are held
+    rows = [{"ts": t, "vid": 1, "lane": "a", "_seq": n} for n, t in enumerate(times, 1)]
+
+    def older(until_us: int, seq: int) -> pa.Table:
+        return table_of([row for row in rows if row["ts"] <= until_us and row["_seq"] <= seq])
+
+    remembered = NewestRows(columns("vid"), "ts", 2, run, older)
+    remembered.begin(table_of(rows[1:4]))
+    for at in (4, 5):
+        found = remembered.windows(table_of(rows[at : at + 1]))
+        pairs = zip(found.column(ROW).to_pylist(), found.column("_seq").to_pylist(), strict=True)
+        assert set(pairs) == wanted(rows, rows[at : at + 1], ("vid",), 2)
+        assert remembered.rows == 3
 
 
 def test_rows_in_order_never_ask_the_stream(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

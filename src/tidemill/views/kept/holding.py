@@ -4,7 +4,7 @@ before it, and so on.
 1. Every row held has a place in some arrays. ``before`` has the place of the row before it, in the
    order of ``(time, _seq)`` of its key, or ``NONE``; ``head`` has that of each key's newest row.
 2. Of a key only so many rows are held; older ones are dropped when newer ones come, and their
-   places are given to others. So no step does more than the rows that it brings ask for.
+   places are given to others. So a batch costs what its own rows and one piece cost, at most.
 3. The rows themselves lie in pieces, which are not changed. One of which most rows were dropped is
    written anew without them, and so are small ones that stand side by side; a row is copied a few
    times only.
@@ -72,7 +72,8 @@ class HeldRows:
         self.codes.array[places] = codes
         self.times.array[places] = numbers(rows, self._time)
         self.seqs.array[places] = numbers(rows, SEQ)
-        for start in range(0, len(codes), PIECE_ROWS):
+        size = len(codes) if self._pieces else max(len(codes), 1)  # an empty one, at first
+        for start in range(0, size, PIECE_ROWS):
             part = slice(start, start + PIECE_ROWS)
             self._store(rows.slice(start, PIECE_ROWS), places[part])
         self._join_small()
@@ -131,6 +132,8 @@ class HeldRows:
 
     def take(self, places: Numbers) -> pa.Table:
         """Rows by place, in that order."""
+        if not len(places):
+            return self._pieces[0].rows.slice(0, 0)
         wanted = self._numbers.array[places]
         if len(self._pieces) == 1:
             (piece,) = self._pieces
@@ -173,7 +176,7 @@ class HeldRows:
     # -- pieces
 
     def _store(self, rows: pa.Table, places: Numbers) -> None:
-        piece = _Piece(self._next, rows, places, len(places))
+        piece = _Piece(self._next, rows.combine_chunks(), places, len(places))
         self._next += len(places)
         self._numbers.array[places] = piece.numbers
         self._pieces.append(piece)
@@ -195,7 +198,8 @@ class HeldRows:
             rows.append(piece.rows if is_whole else piece.rows.take(keys.row_numbers(chosen)))
             places.append(piece.places[chosen])
         self._pieces = [piece for piece in self._pieces if piece not in pieces]
-        self._store(pa.concat_tables(rows).combine_chunks(), np.concatenate(places))
+        if sum(map(len, places)) or not self._pieces:  # the last one tells what rows are like
+            self._store(pa.concat_tables(rows), np.concatenate(places))
 
 
 def _lasts(is_first: Mask) -> Mask:

@@ -9,7 +9,8 @@ rows of its key that came before it and are not younger than it, the row itself 
    order of time as well, a row's window is the run of k rows that ends with it.
 3. Keys of which a row came later than a younger one (and all keys, if windows are long) are put in
    order again; late rows of theirs are looked at one by one. If what is held may be too little for
-   such a row (the key had more rows, which were dropped), the stream itself is asked.
+   such a row (the key had more rows, which were dropped), the stream itself is asked. Of such a
+   key as many rows are held as there may be, so an older one that comes is dropped at once.
 
 The rows of a window stand together, the oldest first.
 """
@@ -54,20 +55,20 @@ class NewestRows:
         self._held = self._nothing()
 
     def _nothing(self) -> HeldRows:
-        return HeldRows(self._time, self._count + (self._count + 1) // 2)
+        return HeldRows(self._time, rows_held(self._count))
 
     @property
     def rows(self) -> int:
         return len(self._held)
 
     def begin(self, held: pa.Table) -> None:
-        """Start with the k newest rows of each key (or more) of all that came before."""
+        """Start with each key's newest rows, ``rows_held`` or more, of all that came before."""
         codes = self._find(held)
         self._held = self._nothing()
         places, is_first = self._in_order(self._held.append(held, codes))
         self._held.link(places, is_first)
         counts = np.bincount(codes)
-        self._held.has_lost.array[: len(counts)] = counts >= self._count
+        self._held.has_lost.array[: len(counts)] = counts >= rows_held(self._count)
         self._held.trim(places, is_first)
 
     def windows(self, batch: pa.Table) -> pa.Table:
@@ -194,6 +195,11 @@ class NewestRows:
         tags = (self._held.seqs.array[instants], self._held.times.array[instants])
         windows = windows.append_column(ROW, keys.array_of(tags[0], pa.int64()))
         return windows.append_column(TIME, keys.array_of(tags[1], time))
+
+
+def rows_held(count: int) -> int:
+    """How many rows of a key are held for windows of so many."""
+    return count + (count + 1) // 2
 
 
 def alone(batch: pa.Table, time: str) -> pa.Table:

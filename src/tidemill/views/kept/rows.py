@@ -36,7 +36,7 @@ from tidemill.views.kept.definition import Definition
 from tidemill.views.kept.desk import Desk
 from tidemill.views.kept.holding import numbers
 from tidemill.views.kept.ledger import Ledger
-from tidemill.views.kept.newest import NewestRows, alone, like
+from tidemill.views.kept.newest import NewestRows, alone, like, rows_held
 from tidemill.views.kept.row_query import WINDOWS, RowQuery, row_query
 from tidemill.views.kept.sides import Sides
 from tidemill.views.kept.streams import Streams, moment, parameter, with_time
@@ -334,15 +334,17 @@ def _held_sql(table: Table, query: RowQuery) -> str:
     names = [quote(name) for name in call.partition_by]
     parts = "".join(f"{name}, " for name in names)
     upto = f"WHERE {SEQ} <= $tm_hi"
-    if call.rows is not None and call.rows > TOP_ROWS_MAX:
+    assert call.rows is not None
+    count = rows_held(call.rows)
+    if count > TOP_ROWS_MAX:
         over = f"PARTITION BY {', '.join(names)} " if names else ""
         newest = f"row_number() OVER ({over}ORDER BY {time} DESC, {SEQ} DESC)"
-        return f"SELECT *, {SEQ} FROM {stream} {upto} QUALIFY {newest} <= {call.rows}"
+        return f"SELECT *, {SEQ} FROM {stream} {upto} QUALIFY {newest} <= {count}"
     grouped = f" GROUP BY {', '.join(names)}" if names else ""
     same = "".join(f"s.{name} IS NOT DISTINCT FROM m.{name} AND " for name in names)
     return (
         f"SELECT s.*, s.{SEQ} FROM {stream} AS s JOIN (SELECT {parts}"
-        f"list_min(max({time}, {call.rows})) AS tm_low FROM {stream} {upto}{grouped}) AS m"
+        f"list_min(max({time}, {count})) AS tm_low FROM {stream} {upto}{grouped}) AS m"
         f" ON {same}s.{time} >= m.tm_low WHERE s.{SEQ} <= $tm_hi"
     )
 
