@@ -177,6 +177,10 @@ class Page:
         goals: list[tuple[str, str, bool | None]] = [
             ("every answer right and within 5 s", self.verdict_line(), outcome.ok)
         ]
+        if self.found is not None:  # the others are asked of two expressways
+            held = f"L = {self.found[0]}"
+            goals.append(("highest L that holds at the peak: 60", held, self.found[0] >= 60))
+            return goals
         slowest = max((one.mean for one in self.responses().values()), default=0.0)
         if outcome.request.rate is not None:
             # An answer that is missing has no response time, and would make the mean look better.
@@ -193,9 +197,6 @@ class Page:
         if samples:
             most = max(sample.resident + sample.java_resident for sample in samples)
             goals.append(("memory ≤ 2 GB", f"{most / 1e9:.2f} GB", most <= MEMORY_BYTES_MAX))
-        if self.found is not None:
-            held = f"L = {self.found[0]}"
-            goals.append(("highest L that holds at the peak: 60", held, self.found[0] >= 60))
         return goals
 
     # -- showing
