@@ -1,6 +1,8 @@
 """What a process and its children use while they are measured: processor and memory, by the second.
 
-Read from ``/proc``. Java's share is told apart: it is Spark's, and only there while Spark runs.
+Read from ``/proc``. A page that several processes share (Spark's workers are forks of one) counts as
+a part in each, so that it is one in all. Java's share is told apart: it is Spark's, and only there
+while Spark runs.
 """
 
 from __future__ import annotations
@@ -106,8 +108,9 @@ def _usage(process: int) -> tuple[str, _Usage]:
     name, _, rest = (folder / "stat").read_text().partition("(")[2].rpartition(")")
     cells = rest.split()
     cpu_s = (int(cells[11]) + int(cells[12])) / _TICKS
-    told = dict(line.split(":", 1) for line in (folder / "status").read_text().splitlines())
+    lines = (folder / "smaps_rollup").read_text().splitlines()[1:]
+    told = dict(line.split(":", 1) for line in lines)  # none of a process that has just ended
     resident, anonymous = (
-        int(told[key].split()[0]) * 1_024 if key in told else 0 for key in ("VmRSS", "RssAnon")
+        int(told[key].split()[0]) * 1_024 if key in told else 0 for key in ("Pss", "Pss_Anon")
     )
     return name, _Usage(cpu_s, resident, anonymous)
