@@ -1,8 +1,7 @@
 """What a process and its children use while they are measured: processor and memory, by the second.
 
-Read from ``/proc``. A page that several processes share (Spark's workers are forks of one) counts as
-a part in each, so that it is one in all. Java's share is told apart: it is Spark's, and only there
-while Spark runs.
+Read from ``/proc``. A page that several processes share (Spark's workers are forks of one) counts
+once in all. Java's share is told apart: it is Spark's, and only there while Spark runs.
 """
 
 from __future__ import annotations

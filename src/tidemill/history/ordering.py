@@ -36,6 +36,7 @@ def sort_by(words: Words, order: Order | None = None) -> Order | None:
     if not len(given) or bool(np.all(given[1:] >= given[:-1])):
         return order
     change = _argsort(given)
+    del given  # rows may be many
     return change if order is None else order[change]
 
 
@@ -102,7 +103,11 @@ def _argsort(words: Words) -> Order:
         low, high = int(words.min()), int(words.max())
         if (high - low).bit_length() + bits <= 63:
             # Wraps around for words beyond 63 bits, and the difference is right all the same.
-            packed = words.astype(np.int64) - np.uint64(low % 2**64).astype(np.int64)
-            packed = np.sort((packed << np.int64(bits)) | np.arange(count, dtype=np.int64))
-            return packed & np.int64((1 << bits) - 1)
+            packed = words.astype(np.int64)
+            packed -= np.uint64(low % 2**64).astype(np.int64)
+            packed <<= np.int64(bits)
+            packed |= np.arange(count, dtype=np.int64)
+            packed.sort()
+            packed &= np.int64((1 << bits) - 1)
+            return packed
     return np.argsort(words, kind="stable")

@@ -15,6 +15,7 @@ The figures behind the constants are in docs/design/20261115-history-files.md.
 from __future__ import annotations
 
 import errno
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -126,7 +127,8 @@ def write_rows(
     """Write batches of ``spec.schema`` to files ``<job_id>-<number>.parquet``, numbered from
     ``first_number`` on."""
     schema = spec.schema
-    held = [_conformed(batch, schema) for batch in batches if batch.num_rows]
+    held = deque(_conformed(batch, schema) for batch in batches if batch.num_rows)
+    del batches  # whoever gave them away lets go of them as they are joined
     if not held:
         return []
     is_needed = connection is None and bool(spec.odd)
@@ -294,18 +296,17 @@ def _path(spec: WriteSpec, lo_us: int, job_id: str, number: int) -> str:
     return f"{spec.table_id}/{folder_name(lo_us)}/{job_id}-{number}.parquet"
 
 
-def _portions(batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Batches joined, as many at a time as memory may hold twice."""
-    held: list[pa.RecordBatch] = []
-    size = 0
-    for batch in batches:
-        if held and size + batch.nbytes > PORTION_BYTES_MAX:
-            yield pa.concat_batches(held)
-            held, size = [], 0
-        held.append(batch)
-        size += batch.nbytes
-    if held:
-        yield pa.concat_batches(held) if len(held) > 1 else held[0]
+def _portions(batches: deque[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Batches joined, as many at a time as memory may hold twice; they are taken away."""
+    while batches:
+        held = [batches.popleft()]
+        size = held[0].nbytes
+        while batches and size + batches[0].nbytes <= PORTION_BYTES_MAX:
+            held.append(batches.popleft())
+            size += held[-1].nbytes
+        portion = pa.concat_batches(held) if len(held) > 1 else held[0]
+        held = []
+        yield portion
 
 
 def _partitioned(

@@ -379,9 +379,9 @@ def compact_files(task: CompactTask) -> tuple[NewFile, ...]:
             connection.execute(f"SET {setting}")
         task.storage.prepare(connection)
         query = scan_sql(task.storage, task.table, task.files, task.deletes, with_seq=True)
-        batches = connection.sql(query).to_arrow_table().to_batches()
         spec = replace(WriteSpec.of(task.table), bounds=(task.lo_us, task.hi_us))
         label = f"{task.job_id}-{task.number}-{uuid.uuid4().hex[:6]}"
-        return tuple(write_rows(task.storage, spec, batches, label, 0, "compact"))
+        read = connection.sql(query).to_arrow_table  # what it gives belongs to the writer
+        return tuple(write_rows(task.storage, spec, read().to_batches(), label, 0, "compact"))
     finally:
         connection.close()
