@@ -327,8 +327,13 @@ _MISSING = ("NAType", "NaTType")  # pandas's own NULLs
 
 def _whole(value: Any) -> Any:
     """7.0 as 7, so that it fits a column of integers as it would without a text beside it."""
-    is_fraction = isinstance(value, float | Decimal)
+    is_fraction = isinstance(value, float | Decimal) and not _is_nan(value)
     return int(value) if is_fraction and math.isfinite(value) and value == int(value) else value
+
+
+def _is_nan(value: float | Decimal) -> bool:
+    """A decimal may be a NaN that no function takes."""
+    return value.is_nan() if isinstance(value, Decimal) else math.isnan(value)
 
 
 def _text(value: Any) -> str | None:

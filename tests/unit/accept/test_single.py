@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 from accept_kit import QUICK, accept, evaluate, make_column, make_table, stored
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tidemill.accept.defaults import Defaults
@@ -127,6 +127,7 @@ def test_tables_with_other_types_have_no_short_way() -> None:
 
 @QUICK
 @given(st.dictionaries(st.sampled_from([*FITTING, "nope", 5]), VALUES, max_size=6))
+@example({"ts": None, "tiny": Decimal("sNaN")})
 def test_whatever_comes_the_error_is_ours(row: dict[Any, Any]) -> None:
     reader().read_dict(row)
     try:
