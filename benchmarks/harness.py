@@ -19,6 +19,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
@@ -173,6 +174,13 @@ def end_with_parent() -> None:
         os._exit(1)
 
     threading.Thread(target=watch, name="end-with-parent", daemon=True).start()
+
+
+def workers(processes: int) -> ProcessPoolExecutor:
+    """Processes for work that is not measured; they end with this one."""
+    return ProcessPoolExecutor(
+        processes, mp_context=multiprocessing.get_context("spawn"), initializer=end_with_parent
+    )
 
 
 def _serve(pipe: Connection, target: str, arguments: tuple[Any, ...]) -> None:

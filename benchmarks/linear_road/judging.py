@@ -8,15 +8,13 @@ as a whole.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 
 import pyarrow.compute as pc
 
-from benchmarks.harness import end_with_parent
+from benchmarks.harness import workers
 from benchmarks.linear_road import generator
 from benchmarks.linear_road.comparison import EXAMPLES_MAX, Kind, Verdict, compare
 from benchmarks.linear_road.deliveries import numbered, read_answers
@@ -31,12 +29,12 @@ def judge(stage: Stage, answers: Path, processes: int) -> Iterator[Verdict]:
     The last one is on answers to cars of no expressway, if there are any: all of them are too much.
     """
     if stage.plan is None:
-        with _pool(1) as pool:
+        with workers(1) as pool:
             yield pool.submit(_judge_whole, stage, answers).result()
         return
     first = stage.plan.first_xway
     xways = range(first, first + stage.plan.xways)
-    with _pool(min(processes, len(xways))) as pool:
+    with workers(min(processes, len(xways))) as pool:
         yield from pool.map(partial(_judge_xway, stage, answers), xways)
     strays = _strays(answers, xways)
     if not all(kind.ok for kind in strays.kinds):
@@ -94,9 +92,3 @@ def _strays(answers: Path, xways: range) -> Verdict:
 def _numbers(xways: range) -> range:
     """Of the cars, and of the queries, of some expressways."""
     return range(xways.start * VIDS_PER_XWAY, xways.stop * VIDS_PER_XWAY)
-
-
-def _pool(processes: int) -> ProcessPoolExecutor:
-    return ProcessPoolExecutor(
-        processes, mp_context=get_context("spawn"), initializer=end_with_parent
-    )

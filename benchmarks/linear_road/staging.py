@@ -17,10 +17,8 @@ while it is measured.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +26,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks.harness import end_with_parent
+from benchmarks.harness import workers
 from benchmarks.linear_road import files, generator
 from benchmarks.linear_road.fields import EXPENDITURE, INPUT, REPORT, SEGMENTS
 from benchmarks.linear_road.traffic import Ints, Plan
@@ -124,7 +122,7 @@ def stage_plan(plan: Plan, folder: Path, processes: int) -> Stage:
         for at in range(plan.first_xway, plan.first_xway + plan.xways, share)
     ]
     paths = [folder / f"input-{number}.arrow" for number in range(len(plans))]
-    with _pool(processes) as pool:
+    with workers(processes) as pool:
         parts = list(pool.map(_make_part, plans, paths))
     asking = np.unique(np.concatenate([part.asking for part in parts]))
     tolls = folder / "tolls.parquet"
@@ -150,7 +148,7 @@ def stage_history(stage: Stage, folder: Path, processes: int) -> Stage:
     plans = [replace(whole, first_xway=plan.first_xway + at) for at in range(count)]
     history = folder / "history"
     history.mkdir()
-    with _pool(processes) as pool:
+    with workers(processes) as pool:
         shift = [stage.history_first] * count
         made = list(pool.map(_make_history, plans, [history] * count, shift))
     return replace(stage, history=history, history_counts=_added(made))
@@ -225,12 +223,6 @@ def _stage(plan: Plan | None, parts: list[Part], tolls: Path) -> Stage:
         max(part.last for part in parts),
         sum(part.rows for part in parts),
         _added([part.counts for part in parts]),
-    )
-
-
-def _pool(processes: int) -> ProcessPoolExecutor:
-    return ProcessPoolExecutor(
-        processes, mp_context=get_context("spawn"), initializer=end_with_parent
     )
 
 
