@@ -36,8 +36,9 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     add(
         "--otq-per-minute",
         default="",
-        help="one-time queries over past reports; 20,100,200: so many one after the other",
+        help="one-time queries over past reports; 0,20,200: so many in each part of the run",
     )
+    add("--no-indices", action="store_true", help="reports without indices, for comparison")
     add("--history", action="store_true", help="load three hours of earlier reports before")
     add("--input", type=Path, help="a file of input instead of the generator")
     add("--tolls", type=Path, help="the past's tolls that belong to --input")
@@ -63,7 +64,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     try:
         given.otq_per_minute = _loads(given.otq_per_minute)
     except ValueError:
-        text = "numbers of at most 100,000, like 200 or 20,100,200"
+        text = "different numbers of at most 100,000, like 200 or 0,20,200"
         parser.error(f'--otq-per-minute is {text}, not "{given.otq_per_minute}"')
     if given.otq_per_minute and given.rate is None:
         parser.error("--otq-per-minute needs a clock: it does not go with --rate max")
@@ -94,6 +95,7 @@ def request_of(given: argparse.Namespace) -> Request:
         given.history,
         given.spark_master,
         given.seed,
+        has_indices=not given.no_indices,
     )
 
 
@@ -145,13 +147,13 @@ def _rate(text: str) -> float | None:
 
 def _loads(text: str) -> tuple[float, ...]:
     """
-    >>> _loads("20,100,200"), _loads("0"), _loads("")
-    ((20.0, 100.0, 200.0), (), ())
+    >>> _loads("0,20,200"), _loads("0"), _loads("")
+    ((0.0, 20.0, 200.0), (), ())
     """
     loads = tuple(map(float, text.split(","))) if text else ()
-    if loads == (0.0,):
+    if not any(loads):
         return ()
-    if not all(0 < load <= 100_000 for load in loads):
+    if not all(0 <= load <= 100_000 for load in loads) or len(set(loads)) < len(loads):
         raise ValueError(text)
     return loads
 

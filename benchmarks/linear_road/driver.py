@@ -57,6 +57,7 @@ class Course:
     seed: int = 1
     spark_master: str = "inline"
     gives_up: bool = False
+    has_indices: bool = True
 
     @property
     def warehouse(self) -> Path:
@@ -102,7 +103,7 @@ class Loader:
     def load(self) -> int:
         """The rows that are there afterwards."""
         stage = self._course.stage
-        application.create_tables(self._db, stage.daily_tolls())
+        _create_tables(self._db, self._course)
         assert stage.history is not None
         self._db.sql(f"COPY reports FROM '{stage.history}/older-*.parquet'")
         for path in sorted(stage.history.glob("newest-*.parquet")):
@@ -120,7 +121,7 @@ class Driver:
         self._course, self._stage = course, course.stage
         self._db = _open(course)
         if self._stage.history is None:
-            application.create_tables(self._db, self._stage.daily_tolls())
+            _create_tables(self._db, course)
         application.create_queries(self._db)
         for (name,) in self._db.sql("SELECT view_name FROM tidemill.views").fetchall():
             self._db.sql(f"REFRESH MATERIALIZED VIEW {name}")  # they find the last of each car
@@ -286,6 +287,11 @@ class Driver:
 
 def _open(course: Course) -> Database:
     return tidemill.open(course.warehouse, spark_master=course.spark_master)
+
+
+def _create_tables(db: Database, course: Course) -> None:
+    tolls = course.stage.daily_tolls()
+    application.create_tables(db, tolls, has_indices=course.has_indices)
 
 
 def _several(seconds: Iterator[pa.RecordBatch]) -> pa.RecordBatch | None:

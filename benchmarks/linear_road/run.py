@@ -41,6 +41,7 @@ class Request:
     spark_master: str = "inline"
     seed: int = 1
     gives_up: bool = False
+    has_indices: bool = True
 
 
 @dataclass(frozen=True)
@@ -94,6 +95,7 @@ def run(request: Request, folder: Path) -> Outcome:
         request.seed,
         request.spark_master,
         request.gives_up,
+        request.has_indices,
     )
     history_rows = _load(course) if request.has_history else 0
     loaded = time.perf_counter()

@@ -27,6 +27,7 @@ from tidemill.engine import Database
 SQL = Path(__file__).with_name("application.sql")
 START = datetime(2026, 1, 1)
 START_S = int(START.replace(tzinfo=UTC).timestamp())
+_IS_INDEX = re.compile(r"^CREATE INDEX ", re.MULTILINE)
 _IS_KEPT = re.compile(r"^(EVERY|EMIT) ", re.MULTILINE)
 
 
@@ -60,10 +61,15 @@ def create(db: Database, daily_tolls: pa.Table | None = None) -> None:
     create_queries(db)
 
 
-def create_tables(db: Database, daily_tolls: pa.Table | None = None) -> None:
-    """The tables that rows come into. A past that is loaded now is read, but not answered."""
+def create_tables(
+    db: Database, daily_tolls: pa.Table | None = None, *, has_indices: bool = True
+) -> None:
+    """The tables that rows come into. A past that is loaded now is read, but not answered.
+
+    Without ``has_indices`` they have none: what the indices gain can be measured by that."""
     for statement in _statements(are_queries=False):
-        db.sql(statement)
+        if has_indices or not _IS_INDEX.search(statement):
+            db.sql(statement)
     if daily_tolls is not None and daily_tolls.num_rows:
         db.append("daily_tolls", daily_tolls)
 

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+import tidemill
 from benchmarks.linear_road import __main__ as command
 from benchmarks.linear_road import files, generator, report, run
 from benchmarks.linear_road.comparison import Verdict, compare
@@ -22,6 +23,7 @@ from benchmarks.linear_road.sampling import Sampler
 from benchmarks.linear_road.staging import Stage, stage_files, write_part
 from benchmarks.linear_road.traffic import Plan
 from benchmarks.linear_road.validator import expect
+from examples.linear_road import application
 
 PLAN = Plan(xways=2, minutes=3, peak_per_minute=600, ramp_minutes=1, query_share=0.2)
 
@@ -173,6 +175,7 @@ class TestCommand:
             ["--rate", "max", "--otq-per-minute", "20"],
             ["--otq-per-minute=-3"],
             ["--otq-per-minute", "20,none"],
+            ["--otq-per-minute", "20,20"],
             ["--search", "--xways", "5", "--search-most", "3"],
         ],
     )
@@ -185,6 +188,15 @@ class TestCommand:
         plan = command.request_of(command.parse(["--search", "--seed", "9"])).plan
         assert plan == Plan(xways=1, minutes=180, from_minute=177, seed=9)
 
+    def test_without_indices(self, tmp_path: Path) -> None:
+        assert not command.request_of(command.parse(["--no-indices"])).has_indices
+        with tidemill.open(tmp_path / "w", spark_master="inline") as db:
+            application.create_tables(db, has_indices=False)
+            found = db.sql("SELECT count(*) FROM tidemill.indexes").fetchall()
+            tables = db.sql("SELECT count(*) FROM tidemill.tables").fetchall()
+        assert found == [(0,)]
+        assert tables[0][0] >= 4
+
     def test_runs_judges_and_writes(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
@@ -192,16 +204,17 @@ class TestCommand:
         monkeypatch.setattr(report, "ROOT", tmp_path)
         monkeypatch.setattr(run, "POLL_S", 0.05)
         small = ["--xways", "2", "--minutes", "2", "--peak", "600", "--ramp", "1"]
-        code = command.main([*small, "--rate", "60", "--otq-per-minute", "300,900"])
+        code = command.main([*small, "--rate", "60", "--otq-per-minute", "0,300,900"])
         printed = capsys.readouterr().out
         # How fast the answers were is the machine's business here.
         assert (code == 0) == ("Every answer was right" in printed)
         page = next((tmp_path / "results").glob("*-linear_road.md")).read_text()
         assert "Linear Road, L2++" in page
         assert page.count("0 missing, 0 extra, 0 wrong") == 4, page
-        assert "| all | 20 |" in page
-        assert "| 300 a minute, about 10,000 rows | 2 |" in page
-        assert "| 900 a minute, about 10,000 rows | 5 |" in page
+        assert "| all | 13 |" in page
+        assert "| 300 a minute, about 10,000 rows | 1 |" in page
+        assert "| 900 a minute, about 10,000 rows | 4 |" in page
+        assert "## What one-time queries cost" in page
         assert next((tmp_path / "results").glob("*.svg")).stat().st_size > 1_000
 
 
