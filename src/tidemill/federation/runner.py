@@ -33,9 +33,10 @@ from tidemill.hot.table import HotTable
 from tidemill.hot.view import Condition, Selection, View, Wanted
 from tidemill.sql.fold import NotConstant, comparable, constant
 from tidemill.sql.params import Params
+from tidemill.sql.predicates import Conjunct
 from tidemill.sql.travel import moment_us
 from tidemill.sql.windows import NowBounds
-from tidemill.types import quote
+from tidemill.types import Column, quote
 
 TIME_US_MIN, TIME_US_MAX = to_us(datetime.min), to_us(datetime.max)
 
@@ -354,11 +355,45 @@ def _asked(scan: Scan, values: Mapping[str, object]) -> list[Asked]:
         column = scan.table.column(conjunct.column)
         if column is None or conjunct.op == "in_query":
             continue
-        constants = [constant(value, values, None) for value in conjunct.values]
-        known = [
-            value if isinstance(value, NotConstant) else comparable(value, column.type)
-            for value in constants
-        ]
+        folded = _folded(conjunct, values)
+        if not all(
+            _is_one_kind([folded[id(operand)] for operand in operands], column)
+            for operands in conjunct.claim.one_type
+        ):
+            continue
+        known = [_known(folded[id(value)], column) for value in conjunct.values]
         if not any(isinstance(value, NotConstant) for value in known):
             asked.append((conjunct.column, conjunct.op, tuple(known)))
     return asked
+
+
+def _folded(conjunct: Conjunct, values: Mapping[str, object]) -> dict[int, object]:
+    """The values of a conjunct's operands, by their nodes."""
+    operands = {id(value): value for value in conjunct.values}
+    operands |= {id(operand): operand for part in conjunct.claim.one_type for operand in part}
+    return {key: constant(operand, values, None) for key, operand in operands.items()}
+
+
+def _known(value: object, column: Column) -> object:
+    return value if isinstance(value, NotConstant) else comparable(value, column.type)
+
+
+_TIMES = frozenset({"TIMESTAMP", "TIMESTAMP WITH TIME ZONE"})
+_EXACT_MAX = 2**127  # DuckDB reads a larger whole number as a double
+
+
+def _is_one_kind(operands: Sequence[object], column: Column) -> bool:
+    """Whether operands that DuckDB brings to one type before it compares them with a column are
+    compared as each of them would be alone.
+
+    ``i IN (9007199254740993, 1.5::DOUBLE)`` compares doubles. Beside a timestamp, all that can be
+    compared with it is one."""
+    if column.type.name in _TIMES:
+        return True
+    return len({_kind(value) for value in operands if value is not None}) <= 1
+
+
+def _kind(value: object) -> type:
+    if isinstance(value, int) and abs(value) >= _EXACT_MAX:
+        return float
+    return type(value)
