@@ -183,7 +183,7 @@ class Database:
             keeping.export,
         )
         self._views = Views(house)
-        self._runner.read_view = self._views.read
+        self._runner.views = self._views
         self._writer = Writer(
             self.catalog, tier.tables, references, self._runner, self.query, self._views.changing
         )

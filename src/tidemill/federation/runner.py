@@ -1,16 +1,20 @@
 """The runner: fills a plan with values and rows, and lets DuckDB answer it.
 
 All tables of a statement are looked at once, at its beginning: a table that is named twice is the
-same twice. EXPLAIN uses the same steps, so it shows what runs and not what might.
+same twice, and views show the streams of that moment. EXPLAIN uses the same steps, so it shows what
+runs and not what might.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
+from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,7 +27,7 @@ from tidemill.federation.duck import Duck
 from tidemill.federation.lookup import ROWS_MAX as LOOKUP_ROWS_MAX
 from tidemill.federation.lookup import answer, exact_conditions
 from tidemill.federation.past import PastScan, Pin, Pins, past, present, side_files_sql
-from tidemill.federation.planner import HOT, LATE, NOW, SYSTEM, VIEW, Plan, Scan
+from tidemill.federation.planner import HOT, LATE, NOW, REJECTED, SYSTEM, VIEW, Plan, Scan
 from tidemill.federation.scans import KEYS_MAX, Asked, wanted_of
 from tidemill.federation.system import SystemTables
 from tidemill.history.reading import deleted_seqs
@@ -38,6 +42,7 @@ from tidemill.sql.travel import moment_us
 from tidemill.sql.windows import NowBounds
 from tidemill.types import Column, quote
 
+_OF_STREAMS = frozenset({HOT, LATE, REJECTED})
 TIME_US_MIN, TIME_US_MAX = to_us(datetime.min), to_us(datetime.max)
 
 
@@ -119,18 +124,37 @@ class Moment:
     views: dict[int, View]
     heard: dict[int, frozenset[str]]  # files of deletes that the views obey
     sides: dict[tuple[int, str], SideTable]
+    clocks: dict[str, NowBounds]
     pin: Pin
     params: Params
     now_us: int
+    began_s: float
     answers: dict[int, pa.Table] = field(default_factory=dict)  # of continuous views
 
 
-ReadView = Callable[[Table, int | None], pa.Table]
-"""A continuous view's answer now, or with that moment as its now."""
+class HeldViews(Protocol):
+    """Continuous views that take in no row of their streams unless they are told to."""
+
+    @property
+    def scans(self) -> Sequence[Scan]:
+        """All that their queries read."""
+        ...
+
+    def read(self, view: Table, moment: Moment) -> pa.Table:
+        """A view's answer at a moment that was taken since they are held."""
+        ...
 
 
-def _no_views(view: Table, _at_us: int | None) -> pa.Table:
-    raise UnknownNameError(f'view "{view.name}" was dropped')
+class ViewReader(Protocol):
+    """Where the answers of continuous views come from."""
+
+    def read(self, view: Table) -> pa.Table:
+        """A view's answer now."""
+        ...
+
+    def held(
+        self, views: Sequence[Table], at_us: int | None
+    ) -> AbstractContextManager[HeldViews]: ...
 
 
 class Runner:
@@ -151,7 +175,7 @@ class Runner:
         self._catalog = catalog
         self._pins = pins
         self._storage = storage
-        self.read_view: ReadView = _no_views
+        self.views: ViewReader | None = None
 
     def run(
         self, plan: Plan, params: Params, at_us: int | None = None
@@ -168,15 +192,42 @@ class Runner:
         """Values, then views of all tables, then the snapshot, then the rows that can matter.
 
         With ``at_us``, that moment is now for the statement and for all its tables."""
+        scans = list(_scans(plan))
+        views = {s.table.table_id: s.table for s in scans if s.kind == VIEW and s.table is not None}
+        if not views:
+            return self.fill_at(plan, params, self._look(scans, at_us))
+        assert self.views is not None
+        if (
+            at_us is None
+            and len(views) == 1
+            and not any(scan.kind in _OF_STREAMS for scan in scans)
+        ):
+            (view,) = views.values()
+            found = self.views.read(view)
+            moment = self._look(scans, None)
+            moment.answers[view.table_id] = found
+            return self.fill_at(plan, params, moment)
+        # While views are held, none of them gets ahead of the moment.
+        with self.views.held(tuple(views.values()), at_us) as held:
+            moment = self._look([*scans, *held.scans], at_us)
+            for table_id, view in views.items():
+                moment.answers[table_id] = held.read(view, moment)
+        return self.fill_at(plan, params, moment)
+
+    def fill_at(self, plan: Plan, params: Params, moment: Moment) -> Filled:
+        """A plan with the rows of a moment."""
+        values = plan.values(params)
+        for bound in plan.bounds:
+            values[bound.name] = bound.value(lambda name: moment.clocks[name.lower()])
+        return self._fill(plan, values, replace(moment, params=params))
+
+    def _look(self, scans: Iterable[Scan], at_us: int | None) -> Moment:
         views: dict[int, View] = {}
         heard: dict[int, frozenset[str]] = {}
         sides: dict[tuple[int, str], SideTable] = {}
         clocks: dict[str, NowBounds] = {}
-        answers: dict[int, pa.Table] = {}
-        for scan in _scans(plan):
-            if scan.kind == VIEW and scan.table is not None:
-                answers[scan.table.table_id] = self.read_view(scan.table, at_us)
-        for scan in _scans(plan):
+        began_s = time.monotonic()
+        for scan in scans:
             if scan.table is None or scan.kind == VIEW:
                 continue
             hot = self._table(scan.table)
@@ -190,11 +241,7 @@ class Runner:
                 sides[scan.table.table_id, scan.kind] = side.hold()
         # Memory first, the snapshot second: rows go from the one to the other, never back.
         now_us = self._clock.now_us() if at_us is None else at_us
-        moment = Moment(views, heard, sides, self._pins.pin(), params, now_us, answers)
-        values = plan.values(params)
-        for bound in plan.bounds:
-            values[bound.name] = bound.value(lambda name: clocks[name.lower()])
-        return self._fill(plan, values, moment)
+        return Moment(views, heard, sides, clocks, self._pins.pin(), None, now_us, began_s)
 
     def _fill(self, plan: Plan, values: dict[str, object], moment: Moment) -> Filled:
         if plan.uses_now:
