@@ -18,25 +18,28 @@ from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from sqlglot import exp
 
 from tidemill.catalog.model import DataFile, History, Table
 from tidemill.catalog.store import Catalog
 from tidemill.clock import Clock, from_us, to_us
-from tidemill.errors import UnknownNameError
+from tidemill.errors import UnknownNameError, UnsupportedError
 from tidemill.federation.duck import Duck
 from tidemill.federation.lookup import ROWS_MAX as LOOKUP_ROWS_MAX
 from tidemill.federation.lookup import answer, exact_conditions
 from tidemill.federation.past import PastScan, Pin, Pins, past, present, side_files_sql
-from tidemill.federation.planner import HOT, LATE, NOW, REJECTED, SYSTEM, VIEW, Plan, Scan
+from tidemill.federation.planner import HOT, LATE, NOW, REJECTED, SYSTEM, VIEW, FileRead, Plan, Scan
 from tidemill.federation.scans import KEYS_MAX, Asked, wanted_of
 from tidemill.federation.system import SystemTables
+from tidemill.history.guard import Guard
 from tidemill.history.reading import deleted_seqs
 from tidemill.history.storage import Storage
 from tidemill.hot.side import SideTable
 from tidemill.hot.table import HotTable
 from tidemill.hot.view import Condition, Selection, View, Wanted
 from tidemill.sql.fold import NotConstant, comparable, constant
-from tidemill.sql.params import Params
+from tidemill.sql.names import position_of
+from tidemill.sql.params import Params, placeholder_key
 from tidemill.sql.predicates import Conjunct
 from tidemill.sql.travel import moment_us
 from tidemill.sql.windows import NowBounds
@@ -167,6 +170,7 @@ class Runner:
         catalog: Catalog,
         pins: Pins,
         storage: Storage,
+        guard: Guard,
     ) -> None:
         self._duck = duck
         self._hot = hot
@@ -175,6 +179,7 @@ class Runner:
         self._catalog = catalog
         self._pins = pins
         self._storage = storage
+        self._guard = guard
         self.views: ViewReader | None = None
 
     def run(
@@ -217,9 +222,28 @@ class Runner:
     def fill_at(self, plan: Plan, params: Params, moment: Moment) -> Filled:
         """A plan with the rows of a moment."""
         values = plan.values(params)
+        for read in plan.files:
+            self._check_file(read, values)
         for bound in plan.bounds:
             values[bound.name] = bound.value(lambda name: moment.clocks[name.lower()])
         return self._fill(plan, values, replace(moment, params=params))
+
+    def _check_file(self, read: FileRead, values: Mapping[str, object]) -> None:
+        paths = paths_of(read.path, values)
+        if paths is None:
+            raise UnsupportedError(
+                f"the path of {read.function} must be a constant",
+                hint="write it as a text, a list of texts or a parameter",
+                position=position_of(read.path),
+            )
+        for path in paths:
+            self._guard.check_read(path, self._expanded)
+
+    def _expanded(self, pattern: str) -> list[str]:
+        """The files of a pattern, as DuckDB understands it."""
+        found, _ = self._duck.query("SELECT file FROM glob($path)", {"path": pattern}, {})
+        files: list[str] = found.column(0).to_pylist()
+        return files
 
     def _look(self, scans: Iterable[Scan], at_us: int | None) -> Moment:
         views: dict[int, View] = {}
@@ -368,6 +392,20 @@ class Runner:
         now_us = hot.progress.now_us() if hot is not None else None
         if hot is not None and now_us is not None and wanted.low_us is not None:
             hot.windows.note(self._clock.now_us(), now_us - wanted.low_us)
+
+
+def paths_of(node: exp.Expr, values: Mapping[str, object]) -> list[str] | None:
+    """The paths that an argument of a function gives; None if it is not a constant."""
+    if isinstance(node, exp.Array):
+        found = [paths_of(each, values) for each in node.expressions]
+        return None if None in found else [path for part in found if part for path in part]
+    if isinstance(node, (exp.Placeholder, exp.Parameter)):
+        given = values.get(placeholder_key(node))
+    else:
+        given = constant(node, values, None) if isinstance(node, exp.Expression) else None
+    listed = given if isinstance(given, list | tuple) else [given]
+    texts = [each for each in listed if isinstance(each, str)]
+    return texts if len(texts) == len(listed) else None
 
 
 def _unheard(table: Table, history: History, heard: frozenset[str]) -> list[DataFile]:
