@@ -15,6 +15,8 @@ from typing import Any
 
 from tidemill.errors import SettingError, did_you_mean
 
+# Every DuckDB of ours uses what it was built with: no query may fetch code from elsewhere.
+DUCKDB_CLOSED = {"autoinstall_known_extensions": False, "autoload_known_extensions": False}
 SECOND_US = 1_000_000
 _UNITS_US = {
     "microsecond": 1,

@@ -21,6 +21,7 @@ from tidemill.errors import (
 )
 from tidemill.federation.duck import Duck
 from tidemill.federation.runner import Filled
+from tidemill.history.guard import Guard
 from tidemill.loads import Loads
 from tidemill.result import Result, done
 from tidemill.sql import statements as st
@@ -100,13 +101,16 @@ def _read(desk: Desk, *arguments: Any, as_text: bool) -> Checked:
     return Checked(tuple(batches), tuple(rejects))
 
 
-def copy_to(duck: Duck, statement: st.CopyTo, filled: Filled) -> Result:
+def copy_to(duck: Duck, guard: Guard, statement: st.CopyTo, filled: Filled) -> Result:
     """Write a query's answer to a file; DuckDB streams it, so it need not fit in memory."""
     options = _options(statement)
     path = Path(statement.path).expanduser()
     if not path.parent.is_dir():
         raise FileFormatError(f'folder "{path.parent}" does not exist')
     partial = path.with_name(path.name + ".partial")
+    for written in (path, partial):
+        guard.check_write(str(written))
+    partial.unlink(missing_ok=True)  # were it a link, DuckDB would write where it leads
     query = filled.sql
     if statement.format == "parquet":
         query = _for_parquet(duck, filled)

@@ -36,6 +36,7 @@ from tidemill.federation.routes import LOCAL, Router, Spark
 from tidemill.federation.runner import Runner
 from tidemill.federation.scatter import Scatter
 from tidemill.federation.system import LiveRows, SystemTables
+from tidemill.history.guard import Guard
 from tidemill.history.storage import Storage
 from tidemill.hot.intake import AppendResult
 from tidemill.hot.log import Files, SystemFiles, sync_folder
@@ -170,7 +171,10 @@ class Database:
         )
         self._hot = tier.tables
         self._duck = duck
-        self._runner = Runner(duck, tier.tables, system, self._clock, self.catalog, pins, storage)
+        self._guard = Guard(str(self.path), storage)
+        self._runner = Runner(
+            duck, tier.tables, system, self._clock, self.catalog, pins, storage, self._guard
+        )
         house = House(
             self.catalog,
             tier,
@@ -183,7 +187,7 @@ class Database:
             keeping.export,
         )
         self._views = Views(house)
-        self._runner.read_view = self._views.read
+        self._runner.views = self._views
         self._writer = Writer(
             self.catalog, tier.tables, references, self._runner, self.query, self._views.changing
         )
@@ -330,6 +334,7 @@ class Database:
             case st.Change():
                 return self._writer.change(statement, params)
             case st.CopyFrom():
+                self._guard.check_read(statement.path)
                 return copy_from(self._writer, self._loads, statement)
             case st.CopyTo():
                 return self._copy_to(statement, params)
@@ -361,6 +366,9 @@ class Database:
                 return self._show_indexes(statement)
             case st.Describe():
                 return self._describe(statement)
+            case st.CreateSource():
+                self._guard.check_read(statement.pattern)
+                return self._definitions.run(statement, params)
             case _:
                 return self._definitions.run(statement, params)
 
@@ -457,7 +465,7 @@ class Database:
     def _copy_to(self, statement: st.CopyTo, params: Params) -> Result:
         query = st.Query(statement.query, text=statement.text, position=statement.position)
         plan = self._plan(query, params)
-        return copy_to(self._duck, statement, self._runner.fill(plan, params))
+        return copy_to(self._duck, self._guard, statement, self._runner.fill(plan, params))
 
     def _explain(self, statement: st.Explain, params: Params, session: Session) -> Result:
         inner = statement.statement

@@ -22,6 +22,7 @@ from tidemill.accept.rows import Acceptor, Checked, divert_hint, read
 from tidemill.accept.single import RowReader
 from tidemill.catalog.model import Table
 from tidemill.catalog.store import Catalog
+from tidemill.config import DUCKDB_CLOSED
 from tidemill.errors import (
     QueryError,
     RowsRejectedError,
@@ -340,7 +341,7 @@ def check_writable(table: Table) -> None:
 
 
 def _new_connection() -> duckdb.DuckDBPyConnection:
-    connection = duckdb.connect(":memory:")
+    connection = duckdb.connect(":memory:", config={**DUCKDB_CLOSED})
     for setting in ("arrow_lossless_conversion = true", "TimeZone = 'UTC'", "threads = 1"):
         connection.execute(f"SET {setting}")
     return connection

@@ -23,6 +23,7 @@ from rich.progress import (
 
 from tidemill.cli.loading import FORMATS, Loader, Summary, find_table, format_of, source_of
 from tidemill.cli.session import Database, Session, add_warehouse_option, open_session
+from tidemill.config import DUCKDB_CLOSED
 from tidemill.errors import DefinitionError, FileFormatError, TidemillError
 from tidemill.types import SqlType, literal, quote
 
@@ -102,7 +103,7 @@ def create_table(database: Database, name: str, path: Path, given: str | None) -
         return
     reader = _READERS[format_of(path, given)].format(literal(str(path)))
     try:
-        with duckdb.connect() as connection:
+        with duckdb.connect(config={**DUCKDB_CLOSED}) as connection:
             relation = connection.sql(f"SELECT * FROM {reader}")
             columns = [
                 (column, SqlType.parse(str(kind)))

@@ -18,6 +18,7 @@ import pyarrow as pa
 from rich.cells import cell_len, set_cell_size
 
 from tidemill.cli.style import BOLD, DIM, paint
+from tidemill.config import DUCKDB_CLOSED
 from tidemill.types import quote
 
 FORMATS = ("table", "csv", "json", "markdown")
@@ -63,7 +64,7 @@ def to_texts(table: pa.Table) -> Texts:
 
 @cache
 def _duckdb() -> duckdb.DuckDBPyConnection:
-    connection = duckdb.connect()
+    connection = duckdb.connect(config={**DUCKDB_CLOSED})
     connection.execute("SET threads = 1")
     connection.execute("SET TimeZone = 'UTC'")
     return connection

@@ -24,6 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemill.accept.cast import FATAL
+from tidemill.config import DUCKDB_CLOSED
 from tidemill.errors import (
     DiskFullError,
     DuplicateKeyError,
@@ -95,7 +96,7 @@ class Duck:
         self._plain = PerThread(self._new_cursor)
         self._exact = PerThread(self._new_exact_cursor)
         self._cursors: weakref.WeakSet[duckdb.DuckDBPyConnection] = weakref.WeakSet()
-        self._connection = duckdb.connect(":memory:")
+        self._connection = duckdb.connect(":memory:", config={**DUCKDB_CLOSED})
         try:
             for name, value in self._settings.items():
                 self._connection.execute(f"SET GLOBAL {name} = {value}")  # for cursors too
@@ -256,7 +257,7 @@ def translated(error: duckdb.Error) -> TidemillError:
     if found and "(" not in found[1].split("LINE ")[0]:  # a list of signatures is no hint
         names = " ".join(found[1].split("LINE ")[0].split()).lstrip(": ")
         hint = f"did you mean one of: {names}"
-    hint = _window_hint(head) or hint
+    hint = _window_hint(head) or _extension_hint(text) or hint
     if isinstance(error, duckdb.InterruptException):
         return QueryError("the statement was cancelled")
     if isinstance(error, duckdb.ConstraintException):
@@ -274,7 +275,18 @@ def translated(error: duckdb.Error) -> TidemillError:
         )
     if "No space left" in text:
         return DiskFullError("no space left on the disk", detail=_lower(head))
+    if "INSTALL " in tail:  # DuckDB's advice, which nobody can follow here
+        tail = ""
     return QueryError(_lower(head), detail=_detail(tail), hint=hint)
+
+
+def _extension_hint(text: str) -> str | None:
+    if "extension" not in text or "INSTALL " not in text:
+        return None
+    return (
+        "a warehouse uses what DuckDB has built in; COPY t FROM 'url' reads files of other places "
+        "into a table"
+    )
 
 
 def _window_hint(head: str) -> str | None:

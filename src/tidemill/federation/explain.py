@@ -86,7 +86,8 @@ def _scan_lines(selected: Selected, filled: Filled) -> list[str]:
     alias = f" as {scan.alias}" if scan.alias.lower() != scan.name.lower() else ""
     count = f"{selected.table.num_rows:,} rows"
     if scan.kind == SYSTEM:
-        return [f"scan tidemill.{scan.name}{alias}: {count}"]
+        name = scan.name if "." in scan.name else f"tidemill.{scan.name}"
+        return [f"scan {name}{alias}: {count}"]
     if scan.kind == VIEW:
         return [f"read view {scan.name}{alias}: {count}"]
     if scan.kind != HOT:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import duckdb
 import pyarrow as pa
 
+from tidemill.config import DUCKDB_CLOSED
 from tidemill.errors import QueryError
 from tidemill.federation.duck import REFERENCE, translated
 from tidemill.history.storage import Storage
@@ -98,7 +99,7 @@ class _References:
 
 
 def _connect() -> duckdb.DuckDBPyConnection:
-    connection = duckdb.connect(":memory:")
+    connection = duckdb.connect(":memory:", config={**DUCKDB_CLOSED})
     for setting in (
         "TimeZone = 'UTC'",
         "threads = 1",

@@ -26,6 +26,7 @@ from tidemill.federation import system
 from tidemill.federation.duck import REFERENCE
 from tidemill.federation.lookup import Lookup, lookup_of
 from tidemill.federation.references import physical_name
+from tidemill.federation.system.information import CATALOG
 from tidemill.hot.side import LATE_SUFFIX, REJECTED_SUFFIX
 from tidemill.sql.hidden import hide_seq
 from tidemill.sql.latest import newest_wanted
@@ -33,6 +34,7 @@ from tidemill.sql.names import find_cte, position_of, table_name_of
 from tidemill.sql.now import NOW as NOW
 from tidemill.sql.now import bind_now
 from tidemill.sql.params import Params, check_params, placeholder_key, placeholders, value_of
+from tidemill.sql.permitted import FILE_FUNCTIONS, call_name
 from tidemill.sql.predicates import Conjunct, ScanRequest, find_scans
 from tidemill.sql.prev import rewrite_prev
 from tidemill.sql.travel import take_system_time
@@ -70,6 +72,14 @@ class KeyQuery:
     plan: Plan
 
 
+@dataclass(frozen=True)
+class FileRead:
+    """A file, or several, that DuckDB reads by itself: ``path`` is their name or pattern."""
+
+    path: exp.Expr
+    function: str
+
+
 @dataclass(frozen=True, eq=False)
 class Plan:
     """What runs: SQL over scans, the parameters to fill, and the key queries that run before."""
@@ -86,6 +96,7 @@ class Plan:
     given: tuple[str, ...] = ()
     used: frozenset[str] = frozenset()
     whole_view: Table | None = None  # the query is SELECT * FROM this view, and no more
+    files: tuple[FileRead, ...] = ()
 
     def values(self, params: Params) -> dict[str, object]:
         """The caller's values under the plan's names; those of windows are in the plan itself."""
@@ -97,8 +108,10 @@ class Plan:
 def make_plan(query: exp.Expression, snapshot: Snapshot, params: Params = None) -> Plan:
     """Plan a query; ``params`` are needed only where a window's size is a parameter."""
     tree = query.copy()
-    if isinstance(tree, exp.Summarize) and isinstance(tree.this, exp.Table):
-        tree.set("this", exp.select("*").from_(tree.this))
+    for node in tree.find_all(exp.Summarize, exp.Describe):
+        if isinstance(node.this, exp.Table):
+            node.set("this", exp.select("*").from_(node.this))
+    tree = _name_catalog(tree)
     whole_view = _whole_view(tree, snapshot)
     moments = {id(node): moment for node, moment in take_system_time(tree)}
 
@@ -122,6 +135,7 @@ def make_plan(query: exp.Expression, snapshot: Snapshot, params: Params = None) 
     key_queries = _take_key_queries(tree, wanted, names_of, snapshot)
     scans: list[Scan] = []
     lookup = None if moments else _lookup(tree, requests, tables, snapshot)
+    files = tuple(_file_reads(tree, tables, snapshot))
     for node, name in tables:
         if node.root() is not tree:
             continue  # it went into a key query
@@ -152,7 +166,17 @@ def make_plan(query: exp.Expression, snapshot: Snapshot, params: Params = None) 
         tuple(placeholders(query)),
         frozenset(placeholders(tree)),
         whole_view,
+        files,
     )
+
+
+def _name_catalog(tree: exp.Expression) -> exp.Expression:
+    """current_database() is what information_schema calls the warehouse, not what DuckDB does."""
+    for node in list(tree.find_all(exp.CurrentDatabase, exp.CurrentCatalog)):
+        name = exp.Literal.string(CATALOG)
+        is_shown = node.arg_key == "expressions" and isinstance(node.parent, exp.Select)
+        node.replace(exp.alias_(name, node.sql_name().lower()) if is_shown else name)
+    return tree
 
 
 def _whole_view(tree: exp.Expression, snapshot: Snapshot) -> Table | None:
@@ -258,6 +282,8 @@ def _resolve(
         scan = Scan(source, HOT, table.name, alias, table, conjuncts, with_seq)
     elif name.lower() in system.NAMES:
         scan = Scan(source, SYSTEM, name.lower().partition(".")[2], alias)
+    elif name.lower() in system.INFORMATION_NAMES:
+        scan = Scan(source, SYSTEM, name.lower(), alias)
     elif name.lower().endswith((LATE_SUFFIX, REJECTED_SUFFIX)) and snapshot.find(base):
         kind = LATE if name.lower().endswith(LATE_SUFFIX) else REJECTED
         owner = snapshot.get(base)
@@ -278,6 +304,20 @@ def _replace(node: exp.Table, name: str, schema: str | None) -> None:
     node.set("this", exp.to_identifier(name, quoted=True))
     node.set("db", exp.to_identifier("main") if schema else None)
     node.set("catalog", exp.to_identifier(schema) if schema else None)
+
+
+def _file_reads(
+    tree: exp.Expression, tables: list[tuple[exp.Table, str]], snapshot: Snapshot
+) -> Iterator[FileRead]:
+    for call in tree.find_all(exp.Func):
+        function = call_name(call)
+        if function in FILE_FUNCTIONS:
+            is_first = isinstance(call.this, exp.Expr) and not isinstance(call, exp.Anonymous)
+            given = [call.this] if is_first else call.expressions
+            yield from (FileRead(path, function) for path in given[:1])
+    for _, name in tables:
+        if snapshot.find(name) is None and _is_file(name):
+            yield FileRead(exp.Literal.string(name), "FROM")
 
 
 def _is_file(name: str) -> bool:

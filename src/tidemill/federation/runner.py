@@ -1,42 +1,51 @@
 """The runner: fills a plan with values and rows, and lets DuckDB answer it.
 
 All tables of a statement are looked at once, at its beginning: a table that is named twice is the
-same twice. EXPLAIN uses the same steps, so it shows what runs and not what might.
+same twice, and views show the streams of that moment. EXPLAIN uses the same steps, so it shows what
+runs and not what might.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
+from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from sqlglot import exp
 
 from tidemill.catalog.model import DataFile, History, Table
 from tidemill.catalog.store import Catalog
 from tidemill.clock import Clock, from_us, to_us
-from tidemill.errors import UnknownNameError
+from tidemill.errors import UnknownNameError, UnsupportedError
 from tidemill.federation.duck import Duck
 from tidemill.federation.lookup import ROWS_MAX as LOOKUP_ROWS_MAX
 from tidemill.federation.lookup import answer, exact_conditions
 from tidemill.federation.past import PastScan, Pin, Pins, past, present, side_files_sql
-from tidemill.federation.planner import HOT, LATE, NOW, SYSTEM, VIEW, Plan, Scan
+from tidemill.federation.planner import HOT, LATE, NOW, REJECTED, SYSTEM, VIEW, FileRead, Plan, Scan
 from tidemill.federation.scans import KEYS_MAX, Asked, wanted_of
 from tidemill.federation.system import SystemTables
+from tidemill.history.guard import Guard
 from tidemill.history.reading import deleted_seqs
 from tidemill.history.storage import Storage
 from tidemill.hot.side import SideTable
 from tidemill.hot.table import HotTable
 from tidemill.hot.view import Condition, Selection, View, Wanted
 from tidemill.sql.fold import NotConstant, comparable, constant
-from tidemill.sql.params import Params
+from tidemill.sql.names import position_of
+from tidemill.sql.params import Params, placeholder_key
+from tidemill.sql.predicates import Conjunct
 from tidemill.sql.travel import moment_us
 from tidemill.sql.windows import NowBounds
-from tidemill.types import quote
+from tidemill.types import Column, quote
 
+_OF_STREAMS = frozenset({HOT, LATE, REJECTED})
 TIME_US_MIN, TIME_US_MAX = to_us(datetime.min), to_us(datetime.max)
 
 
@@ -118,18 +127,37 @@ class Moment:
     views: dict[int, View]
     heard: dict[int, frozenset[str]]  # files of deletes that the views obey
     sides: dict[tuple[int, str], SideTable]
+    clocks: dict[str, NowBounds]
     pin: Pin
     params: Params
     now_us: int
+    began_s: float
     answers: dict[int, pa.Table] = field(default_factory=dict)  # of continuous views
 
 
-ReadView = Callable[[Table, int | None], pa.Table]
-"""A continuous view's answer now, or with that moment as its now."""
+class HeldViews(Protocol):
+    """Continuous views that take in no row of their streams unless they are told to."""
+
+    @property
+    def scans(self) -> Sequence[Scan]:
+        """All that their queries read."""
+        ...
+
+    def read(self, view: Table, moment: Moment) -> pa.Table:
+        """A view's answer at a moment that was taken since they are held."""
+        ...
 
 
-def _no_views(view: Table, _at_us: int | None) -> pa.Table:
-    raise UnknownNameError(f'view "{view.name}" was dropped')
+class ViewReader(Protocol):
+    """Where the answers of continuous views come from."""
+
+    def read(self, view: Table) -> pa.Table:
+        """A view's answer now."""
+        ...
+
+    def held(
+        self, views: Sequence[Table], at_us: int | None
+    ) -> AbstractContextManager[HeldViews]: ...
 
 
 class Runner:
@@ -142,6 +170,7 @@ class Runner:
         catalog: Catalog,
         pins: Pins,
         storage: Storage,
+        guard: Guard,
     ) -> None:
         self._duck = duck
         self._hot = hot
@@ -150,7 +179,8 @@ class Runner:
         self._catalog = catalog
         self._pins = pins
         self._storage = storage
-        self.read_view: ReadView = _no_views
+        self._guard = guard
+        self.views: ViewReader | None = None
 
     def run(
         self, plan: Plan, params: Params, at_us: int | None = None
@@ -167,15 +197,61 @@ class Runner:
         """Values, then views of all tables, then the snapshot, then the rows that can matter.
 
         With ``at_us``, that moment is now for the statement and for all its tables."""
+        scans = list(_scans(plan))
+        views = {s.table.table_id: s.table for s in scans if s.kind == VIEW and s.table is not None}
+        if not views:
+            return self.fill_at(plan, params, self._look(scans, at_us))
+        assert self.views is not None
+        if (
+            at_us is None
+            and len(views) == 1
+            and not any(scan.kind in _OF_STREAMS for scan in scans)
+        ):
+            (view,) = views.values()
+            found = self.views.read(view)
+            moment = self._look(scans, None)
+            moment.answers[view.table_id] = found
+            return self.fill_at(plan, params, moment)
+        # While views are held, none of them gets ahead of the moment.
+        with self.views.held(tuple(views.values()), at_us) as held:
+            moment = self._look([*scans, *held.scans], at_us)
+            for table_id, view in views.items():
+                moment.answers[table_id] = held.read(view, moment)
+        return self.fill_at(plan, params, moment)
+
+    def fill_at(self, plan: Plan, params: Params, moment: Moment) -> Filled:
+        """A plan with the rows of a moment."""
+        values = plan.values(params)
+        for read in plan.files:
+            self._check_file(read, values)
+        for bound in plan.bounds:
+            values[bound.name] = bound.value(lambda name: moment.clocks[name.lower()])
+        return self._fill(plan, values, replace(moment, params=params))
+
+    def _check_file(self, read: FileRead, values: Mapping[str, object]) -> None:
+        paths = paths_of(read.path, values)
+        if paths is None:
+            raise UnsupportedError(
+                f"the path of {read.function} must be a constant",
+                hint="write it as a text, a list of texts or a parameter",
+                position=position_of(read.path),
+            )
+        for path in paths:
+            self._guard.check_read(path, self._expanded)
+
+    def _expanded(self, pattern: str) -> list[str]:
+        """The files of a pattern, as DuckDB understands it."""
+        found, _ = self._duck.query("SELECT file FROM glob($path)", {"path": pattern}, {})
+        files: list[str] = found.column(0).to_pylist()
+        return files
+
+    def _look(self, scans: Iterable[Scan], at_us: int | None) -> Moment:
         views: dict[int, View] = {}
         heard: dict[int, frozenset[str]] = {}
         sides: dict[tuple[int, str], SideTable] = {}
         clocks: dict[str, NowBounds] = {}
-        answers: dict[int, pa.Table] = {}
-        for scan in _scans(plan):
-            if scan.kind == VIEW and scan.table is not None:
-                answers[scan.table.table_id] = self.read_view(scan.table, at_us)
-        for scan in _scans(plan):
+        began_s = time.monotonic()
+        for scan in scans:
             if scan.table is None or scan.kind == VIEW:
                 continue
             hot = self._table(scan.table)
@@ -189,11 +265,7 @@ class Runner:
                 sides[scan.table.table_id, scan.kind] = side.hold()
         # Memory first, the snapshot second: rows go from the one to the other, never back.
         now_us = self._clock.now_us() if at_us is None else at_us
-        moment = Moment(views, heard, sides, self._pins.pin(), params, now_us, answers)
-        values = plan.values(params)
-        for bound in plan.bounds:
-            values[bound.name] = bound.value(lambda name: clocks[name.lower()])
-        return self._fill(plan, values, moment)
+        return Moment(views, heard, sides, clocks, self._pins.pin(), None, now_us, began_s)
 
     def _fill(self, plan: Plan, values: dict[str, object], moment: Moment) -> Filled:
         if plan.uses_now:
@@ -322,6 +394,20 @@ class Runner:
             hot.windows.note(self._clock.now_us(), now_us - wanted.low_us)
 
 
+def paths_of(node: exp.Expr, values: Mapping[str, object]) -> list[str] | None:
+    """The paths that an argument of a function gives; None if it is not a constant."""
+    if isinstance(node, exp.Array):
+        found = [paths_of(each, values) for each in node.expressions]
+        return None if None in found else [path for part in found if part for path in part]
+    if isinstance(node, (exp.Placeholder, exp.Parameter)):
+        given = values.get(placeholder_key(node))
+    else:
+        given = constant(node, values, None) if isinstance(node, exp.Expression) else None
+    listed = given if isinstance(given, list | tuple) else [given]
+    texts = [each for each in listed if isinstance(each, str)]
+    return texts if len(texts) == len(listed) else None
+
+
 def _unheard(table: Table, history: History, heard: frozenset[str]) -> list[DataFile]:
     """Files of deletes that name rows in memory and that the view has not heard of: a load was
     committed just now."""
@@ -354,11 +440,45 @@ def _asked(scan: Scan, values: Mapping[str, object]) -> list[Asked]:
         column = scan.table.column(conjunct.column)
         if column is None or conjunct.op == "in_query":
             continue
-        constants = [constant(value, values, None) for value in conjunct.values]
-        known = [
-            value if isinstance(value, NotConstant) else comparable(value, column.type)
-            for value in constants
-        ]
+        folded = _folded(conjunct, values)
+        if not all(
+            _is_one_kind([folded[id(operand)] for operand in operands], column)
+            for operands in conjunct.claim.one_type
+        ):
+            continue
+        known = [_known(folded[id(value)], column) for value in conjunct.values]
         if not any(isinstance(value, NotConstant) for value in known):
             asked.append((conjunct.column, conjunct.op, tuple(known)))
     return asked
+
+
+def _folded(conjunct: Conjunct, values: Mapping[str, object]) -> dict[int, object]:
+    """The values of a conjunct's operands, by their nodes."""
+    operands = {id(value): value for value in conjunct.values}
+    operands |= {id(operand): operand for part in conjunct.claim.one_type for operand in part}
+    return {key: constant(operand, values, None) for key, operand in operands.items()}
+
+
+def _known(value: object, column: Column) -> object:
+    return value if isinstance(value, NotConstant) else comparable(value, column.type)
+
+
+_TIMES = frozenset({"TIMESTAMP", "TIMESTAMP WITH TIME ZONE"})
+_EXACT_MAX = 2**127  # DuckDB reads a larger whole number as a double
+
+
+def _is_one_kind(operands: Sequence[object], column: Column) -> bool:
+    """Whether operands that DuckDB brings to one type before it compares them with a column are
+    compared as each of them would be alone.
+
+    ``i IN (9007199254740993, 1.5::DOUBLE)`` compares doubles. Beside a timestamp, all that can be
+    compared with it is one."""
+    if column.type.name in _TIMES:
+        return True
+    return len({_kind(value) for value in operands if value is not None}) <= 1
+
+
+def _kind(value: object) -> type:
+    if isinstance(value, int) and abs(value) >= _EXACT_MAX:
+        return float
+    return type(value)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import lru_cache
@@ -31,6 +31,7 @@ from tidemill.federation.runner import Filled, Selected
 from tidemill.history.storage import Storage
 from tidemill.sql.decompose import MERGE_SOURCE, Decomposition, NotDecomposable, decompose, sql_of
 from tidemill.sql.params import placeholders
+from tidemill.sql.predicates import Conjunct
 from tidemill.types import quote
 
 TASKS_PER_SLOT = 2
@@ -136,9 +137,8 @@ class Scatter:
         names = _columns(table, scan.columns, scan.with_seq)
         source = exp.Table(this=exp.to_identifier(scan.source, quoted=True))
         query = exp.select(*(exp.column(name, quoted=True) for name in names)).from_(source)
-        for conjunct in scan.conjuncts:
-            if conjunct.op != "in_query" and table.column(conjunct.column) is not None:
-                query = query.where(_condition(conjunct.column, conjunct.op, conjunct.values))
+        for condition in _conditions(scan.conjuncts, table):
+            query = query.where(condition)
         specs = self._specs(chosen, sql_of(query), _values(query, filled), {}, {})
         hot = chosen.table.select(names)
         found = [hot]
@@ -253,17 +253,15 @@ def _columns(table: Table, wanted: frozenset[str] | None, with_seq: bool) -> lis
     return [*names, "_seq"] if with_seq else names
 
 
-_COMPARISONS: dict[str, type[exp.Expression]] = {
-    "=": exp.EQ,
-    "<": exp.LT,
-    "<=": exp.LTE,
-    ">": exp.GT,
-    ">=": exp.GTE,
-}
-
-
-def _condition(column: str, op: str, values: tuple[exp.Expression, ...]) -> exp.Expression:
-    this = exp.column(column, quoted=True)
-    if op == "in":
-        return exp.In(this=this, expressions=[value.copy() for value in values])
-    return _COMPARISONS[op](this=this, expression=exp.paren(values[0].copy()))
+def _conditions(conjuncts: Iterable[Conjunct], table: Table) -> Iterator[exp.Expression]:
+    """What the query itself says of the table's columns: other words for it might compare in
+    another type."""
+    claims = {
+        id(conjunct.claim): conjunct
+        for conjunct in conjuncts
+        if conjunct.op != "in_query" and table.column(conjunct.column) is not None
+    }
+    for conjunct in claims.values():
+        condition = conjunct.claim.asked_of(conjunct.column)
+        if condition is not None:
+            yield condition

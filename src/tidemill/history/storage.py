@@ -23,6 +23,7 @@ import fsspec  # type: ignore[import-untyped]
 import pyarrow as pa
 
 from tidemill.catalog.frozen import FrozenMap
+from tidemill.config import DUCKDB_CLOSED
 from tidemill.errors import SettingError
 
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
@@ -90,7 +91,7 @@ class Storage:
 
     def connect(self, threads: int = 1) -> duckdb.DuckDBPyConnection:
         """A DuckDB of its own, as the pipeline's tasks use one; whoever asked closes it."""
-        connection = duckdb.connect(":memory:", config={"threads": threads})
+        connection = duckdb.connect(":memory:", config={"threads": threads, **DUCKDB_CLOSED})
         connection.execute("SET TimeZone = 'UTC'; SET arrow_lossless_conversion = true")
         self.prepare(connection)
         return connection

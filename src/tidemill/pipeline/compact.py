@@ -35,6 +35,7 @@ from tidemill.catalog.model import (
     Table,
 )
 from tidemill.catalog.store import Catalog
+from tidemill.config import DUCKDB_CLOSED
 from tidemill.history.deletes import may_delete
 from tidemill.history.reading import scan_sql
 from tidemill.history.storage import Storage
@@ -373,7 +374,7 @@ def expired_with_digests(
 
 def compact_files(task: CompactTask) -> tuple[NewFile, ...]:
     """Read files, leave deleted rows out, write them sorted; runs in Spark's workers."""
-    connection = duckdb.connect(":memory:")
+    connection = duckdb.connect(":memory:", config={**DUCKDB_CLOSED})
     try:
         for setting in ("TimeZone = 'UTC'", "threads = 1", "arrow_lossless_conversion = true"):
             connection.execute(f"SET {setting}")

@@ -2,7 +2,8 @@
 
 The stock parser is recursive and compiled: it can run out of C stack where Python would raise.
 So what nests is counted in the tokens first, and refused beyond ``NESTING_MAX``.
-What it reads otherwise than DuckDB is respelled first (``sql/spelling.py``, ``sql/travel.py``).
+What it reads otherwise than DuckDB is respelled first (``sql/spelling.py``, ``sql/travel.py``);
+what nobody may ask is refused (``sql/permitted.py``).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from sqlglot.errors import ParseError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from tidemill.errors import SqlSyntaxError, did_you_mean
+from tidemill.sql.permitted import check_permitted
 from tidemill.sql.spelling import adapt
 from tidemill.sql.tokens import DIALECT, DOCS_HINT, Cursor, depth_change, position_at, words
 from tidemill.sql.travel import alias_last
@@ -44,6 +46,7 @@ def parse_body(cursor: Cursor, start: int, end: int) -> exp.Expression:
         raise SqlSyntaxError(
             "this cannot be read as SQL", hint=DOCS_HINT, position=cursor.position(tokens[0])
         )
+    check_permitted(tree)
     return tree
 
 

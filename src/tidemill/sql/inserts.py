@@ -23,7 +23,14 @@ from tidemill.sql.bodies import parse_body
 from tidemill.sql.fold import parse_timestamp
 from tidemill.sql.params import Param
 from tidemill.sql.statements import Insert
-from tidemill.sql.tokens import NAME_LENGTH_MAX, RESERVED, Cursor, depth_change, position_at
+from tidemill.sql.tokens import (
+    NAME_LENGTH_MAX,
+    RESERVED,
+    Cursor,
+    depth_change,
+    position_at,
+    tokenize,
+)
 
 
 class Default(Enum):
@@ -261,8 +268,12 @@ def _body_end(cursor: Cursor) -> int:
 
 def _tail(cursor: Cursor, start: int) -> str:
     rest = Cursor(cursor.text, cursor.tokens, start)
-    if not rest.done and rest.word() not in ("ON", "RETURNING"):
+    if rest.done:
+        return ""
+    if rest.word() not in ("ON", "RETURNING"):
         rest.expect_end()
+    head = tokenize("INSERT INTO t SELECT 1")
+    parse_body(Cursor(cursor.text, [*head, *rest.tokens[start:]]), 0, len(head) + len(rest.tokens))
     return rest.slice(start, len(rest.tokens))
 
 

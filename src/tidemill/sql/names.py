@@ -7,6 +7,7 @@ from sqlglot import exp
 from tidemill.errors import Position
 
 SYSTEM_SCHEMA = "tidemill"
+INFORMATION_SCHEMA = "information_schema"
 
 
 def table_node(name: str) -> exp.Table:
@@ -26,7 +27,9 @@ def table_name_of(node: exp.Table) -> str | None:
     schema = node.text("db").lower()
     if schema in ("", "main"):
         return str(node.this.this)
-    return f"{SYSTEM_SCHEMA}.{node.this.this.lower()}" if schema == SYSTEM_SCHEMA else None
+    if schema in (SYSTEM_SCHEMA, INFORMATION_SCHEMA):
+        return f"{schema}.{node.this.this.lower()}"
+    return None
 
 
 def position_of(node: exp.Expr) -> Position | None:

@@ -40,6 +40,35 @@ class Conjunct:
     column: str
     op: str
     values: tuple[exp.Expression, ...]
+    claim: Claim
+
+
+@dataclass(frozen=True, eq=False)
+class Claim:
+    """The condition of the query that implies a conjunct.
+
+    ``one_type`` are the lists of operands, beside the column, that DuckDB brings to one type before
+    it compares: an IN compares all of its elements in the type that holds them all, a BETWEEN both
+    bounds, while the parts of an OR are compared each in its own.
+    """
+
+    condition: exp.Expr
+    one_type: tuple[tuple[exp.Expression, ...], ...] = ()
+
+    def asked_of(self, column: str) -> exp.Expression | None:
+        """The condition on a column of that name; None if it needs other columns too."""
+        found = [_written(node) for node in self.condition.find_all(exp.Column)]
+        if len(set(found)) != 1:
+            return None
+        new = exp.column(column, quoted=True)
+        swapped = self.condition.transform(
+            lambda node: new.copy() if isinstance(node, exp.Column) else node
+        )
+        return exp.paren(swapped, copy=False)
+
+
+def _written(column: exp.Column) -> str:
+    return column.sql(dialect="duckdb").lower()
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,6 +114,7 @@ class _Fact:
     column: exp.Column
     op: str
     values: tuple[exp.Expression, ...]
+    claim: Claim
     sources: frozenset[int] | None
 
 
@@ -102,7 +132,7 @@ class _Finder:
 
     def conjuncts(self, node: exp.Table, names: dict[str, str]) -> tuple[Conjunct, ...]:
         return tuple(
-            Conjunct(names[fact.column.name.lower()], fact.op, fact.values)
+            Conjunct(names[fact.column.name.lower()], fact.op, fact.values, fact.claim)
             for fact in self._facts_of_source(node)
             if fact.column.name.lower() in names
         )
@@ -147,8 +177,8 @@ class _Finder:
         if sources is not None and not sources:
             return
         for part in _conjuncts(condition):
-            for column, op, values in _comparisons(part, self.tables):
-                yield _Fact(column, op, values, sources)
+            for column, op, values, claim in _comparisons(part, self.tables):
+                yield _Fact(column, op, values, claim, sources)
 
     def _inherited(self, select: exp.Select, scope: Scope) -> Iterator[_Fact]:
         """What the query around asks of this SELECT's columns."""
@@ -159,7 +189,7 @@ class _Finder:
         for fact in self._facts_of_source(user):
             column = shape.projected(fact.column.name.lower())
             if column is not None and shape.keeps_partitions(column):
-                yield _Fact(column, fact.op, fact.values, None)
+                yield _Fact(column, fact.op, fact.values, fact.claim, None)
 
     def _user(self, select: exp.Select) -> exp.Expr | None:
         """The FROM item through which alone this SELECT is read."""
@@ -226,8 +256,17 @@ def _filtered_by(source: Source, before: list[Source]) -> frozenset[int]:
     if (side == "LEFT" and kind in ("", "OUTER")) or (side == "" and kind == "ANTI"):
         return right
     if side == "RIGHT" and kind in ("", "OUTER"):
-        return left
+        return frozenset(id(other.node) for other in _since_comma(before))
     return frozenset()
+
+
+def _since_comma(sources: list[Source]) -> list[Source]:
+    """The operands of the joins since the last comma, which binds less than JOIN does."""
+    for index in range(len(sources) - 1, 0, -1):
+        join = sources[index].join
+        if join is not None and not any(value for key, value in join.args.items() if key != "this"):
+            return sources[index:]
+    return sources
 
 
 class _Shape:
@@ -348,7 +387,7 @@ _OPS: dict[type[exp.Expr], tuple[str, str]] = {
     exp.GTE: (">=", "<="),
 }
 
-_Comparison = tuple[exp.Column, str, tuple[exp.Expression, ...]]
+_Comparison = tuple[exp.Column, str, tuple[exp.Expression, ...], Claim]
 
 
 def _comparisons(part: exp.Expr, tables: Tables) -> Iterator[_Comparison]:
@@ -358,8 +397,11 @@ def _comparisons(part: exp.Expr, tables: Tables) -> Iterator[_Comparison]:
     elif isinstance(part, exp.Between):
         column = _column(part.this)
         if column is not None and not part.args.get("symmetric"):
-            bounds = ((">=", part.args["low"]), ("<=", part.args["high"]))
-            yield from ((column, op, (bound,)) for op, bound in bounds if is_constant(bound))
+            low, high = part.args["low"], part.args["high"]
+            claim = Claim(part, ((low, high),))
+            for op, bound in ((">=", low), ("<=", high)):
+                if is_constant(bound):
+                    yield column, op, (bound,), claim
     elif isinstance(part, exp.In):
         yield from _listed(part, tables)
     elif isinstance(part, exp.Or):
@@ -370,9 +412,9 @@ def _compared(part: exp.Expr) -> Iterator[_Comparison]:
     op, flipped = _OPS[type(part)]
     left, right = part.this, part.args["expression"]
     if (column := _column(left)) is not None and is_constant(right):
-        yield column, op, (right,)
+        yield column, op, (right,), Claim(part)
     elif (column := _column(right)) is not None and is_constant(left):
-        yield column, flipped, (left,)
+        yield column, flipped, (left,), Claim(part)
 
 
 def _listed(part: exp.In, tables: Tables) -> Iterator[_Comparison]:
@@ -383,16 +425,17 @@ def _listed(part: exp.In, tables: Tables) -> Iterator[_Comparison]:
     if query is not None:
         body = query.unnest() if isinstance(query, exp.Subquery) else query
         if isinstance(body, exp.Expression) and is_repeatable_query(body, tables):
-            yield column, "in_query", (body,)
+            yield column, "in_query", (body,), Claim(part)
         return
     values = part.expressions
     if values and not part.args.get("unnest") and all(map(is_constant, values)):
-        yield column, "in", tuple(values)
+        yield column, "in", tuple(values), Claim(part, (tuple(values),))
 
 
 def _alternatives(part: exp.Or, tables: Tables) -> Iterator[_Comparison]:
-    """``a = 1 OR a IN (2, 3)`` is ``a IN (1, 2, 3)``."""
+    """``a = 1 OR a IN (2, 3)`` asks for the rows of ``a`` in 1, 2 and 3."""
     values: list[exp.Expression] = []
+    one_type: list[tuple[exp.Expression, ...]] = []
     column: exp.Column | None = None
     for branch in _disjuncts(part):
         found = list(_comparisons(branch, tables)) if not isinstance(branch, exp.Or) else []
@@ -402,8 +445,9 @@ def _alternatives(part: exp.Or, tables: Tables) -> Iterator[_Comparison]:
             return
         column = found[0][0]
         values += found[0][2]
+        one_type += found[0][3].one_type
     if column is not None:
-        yield column, "in", tuple(values)
+        yield column, "in", tuple(values), Claim(part, tuple(one_type))
 
 
 def _disjuncts(condition: exp.Expr) -> Iterable[exp.Expr]:

@@ -29,10 +29,10 @@ from tidemill.digests.definition import Digest
 from tidemill.federation.duck import Duck
 from tidemill.federation.planner import NOW, Plan
 from tidemill.federation.references import References
-from tidemill.federation.runner import Runner, bounds_of
+from tidemill.federation.runner import Moment, Runner, bounds_of
 from tidemill.sql.maintain import ViewParts
 from tidemill.sql.windows import NowBounds
-from tidemill.views.edges import Edges
+from tidemill.views.edges import Edges, round_at
 from tidemill.views.follower import Follower
 from tidemill.views.lookups import Lookups
 from tidemill.views.moments import Moments
@@ -91,11 +91,9 @@ class LiveView:
     _last_until: tuple[int, int] | None = None
     is_too_large: bool = False
 
-    def read(self, at_us: int | None = None) -> Answer:
-        """The answer now, or with another moment as now (which is not kept)."""
+    def read(self) -> Answer:
+        """The answer now."""
         came_s = time.monotonic()
-        if at_us is not None:
-            return self._by_query(came_s, at_us)
         answer = self.answer
         if answer is not None and self._is_fresh(answer):
             self.costs.served += 1
@@ -112,6 +110,33 @@ class LiveView:
             self.answer = answer
             return answer
 
+    def read_at(self, moment: Moment) -> Answer | None:
+        """The answer at a moment that was taken while the followers are held; None if the states
+        cannot give it."""
+        answer = self.answer
+        if answer is not None and self._is_fresh(answer, moment):
+            self.costs.served += 1
+            return answer
+        began_s = time.perf_counter()
+        stamp = self._stamp(moment)
+        found = None if self.is_too_large else self._from_states(moment.now_us, moment)
+        if found is None:
+            return None
+        until_us = self._until(moment.now_us)
+        answer = Answer(self._named(found[0]), found[1], stamp, moment.began_s, until_us)
+        self.costs.last_seconds = time.perf_counter() - began_s
+        self.costs.answers += 1
+        self.answer = answer
+        return answer
+
+    def by_query_at(self, moment: Moment) -> pa.Table:
+        """The rows of its query as it stands at a moment, which has the answers of the views that
+        it reads."""
+        self.costs.by_query += 1
+        filled = self.rooms.runner.fill_at(self.plan, None, moment)
+        table, _ = self.rooms.duck.query(filled.sql, filled.values, filled.sources, exact=True)
+        return self._named(table)
+
     def shown(self) -> tuple[pa.Table, list[str]]:
         """The answer as users see it: with types that every library knows."""
         answer = self.read()
@@ -122,19 +147,20 @@ class LiveView:
 
     # -- whether the last answer still holds
 
-    def _is_fresh(self, answer: Answer) -> bool:
-        if answer.until_us is not None and self.rooms.clock.now_us() > answer.until_us:
+    def _is_fresh(self, answer: Answer, moment: Moment | None = None) -> bool:
+        now_us = self.rooms.clock.now_us() if moment is None else moment.now_us
+        if answer.until_us is not None and now_us > answer.until_us:
             return False
-        return answer.stamp == self._stamp()
+        return answer.stamp == self._stamp(moment)
 
-    def _stamp(self) -> tuple[object, ...]:
+    def _stamp(self, moment: Moment | None = None) -> tuple[object, ...]:
         """Changes with everything that the answer depends on, but for now."""
-        snapshot = self.rooms.catalog.snapshot()
+        snapshot = self.rooms.catalog.snapshot() if moment is None else moment.pin.snapshot
         found: list[object] = [self.rooms.references.changes if self.parts.above else 0]
         for digest in self.digests:
             hot = self.rooms.runner.hot_table(digest.source_id)
             history = snapshot.histories.get(digest.table_id)
-            published = hot.published
+            published = hot.published if moment is None else moment.views[digest.source_id]
             found += [published.shown_rows, published.expired_rows, history]
         return tuple(found)
 
@@ -147,7 +173,7 @@ class LiveView:
         stamp = self._stamp()
         found = None if self.is_too_large else self._from_states(now_us)
         if found is None:
-            return self._by_query(began_s, None)
+            return self._by_query(began_s)
         until_us = self._until(now_us)
         return Answer(self._named(found[0]), found[1], stamp, began_s, until_us)
 
@@ -165,16 +191,18 @@ class LiveView:
         """The answer under the names that the view gives its columns."""
         return rows.rename_columns([column.name for column in self.table.columns])
 
-    def _from_states(self, now_us: int) -> tuple[pa.Table, list[str]] | None:
+    def _from_states(
+        self, now_us: int, moment: Moment | None = None
+    ) -> tuple[pa.Table, list[str]] | None:
         """The answer that the states give, or None if they cannot."""
         with ExitStack() as stack:
             followers = self.followers()
             own = sorted(set(followers), key=id)
             for follower in own:
                 stack.enter_context(follower.lock)
-            clocks = self._clocks()
+            clocks = self._clocks() if moment is None else moment.clocks
             for follower in own:
-                follower.follow()
+                follower.follow(shared=None if moment is None else round_at(moment, follower))
             if sum(each.kept.nbytes for each in own) > self.memory_max:
                 for follower in own:
                     follower.drop_state()
@@ -182,7 +210,7 @@ class LiveView:
                 return None
             values = self._values(now_us, clocks)
             return self.rooms.edges.answer(
-                self.parts, self.digests, followers, values, self.lookups
+                self.parts, self.digests, followers, values, self.lookups, moment
             )
 
     def _clocks(self) -> Mapping[str, NowBounds]:
@@ -207,10 +235,10 @@ class LiveView:
             not runner.hot_table(digest.source_id).progress.is_event for digest in self.digests
         )
 
-    def _by_query(self, began_s: float, at_us: int | None) -> Answer:
+    def _by_query(self, began_s: float) -> Answer:
         """The view's query as it stands."""
-        self.costs.by_query += at_us is None
+        self.costs.by_query += 1
         stamp = self._stamp()
-        filled = self.rooms.runner.fill(self.plan, None, at_us)
+        filled = self.rooms.runner.fill(self.plan, None)
         table, types = self.rooms.duck.query(filled.sql, filled.values, filled.sources, exact=True)
         return Answer(self._named(table), types, stamp, began_s, self.rooms.clock.now_us() - 1)

@@ -25,7 +25,7 @@ from tidemill.clock import DATETIME_US_MAX, DATETIME_US_MIN, from_us
 from tidemill.digests.definition import Digest
 from tidemill.federation.duck import Duck
 from tidemill.federation.planner import make_plan
-from tidemill.federation.runner import Runner
+from tidemill.federation.runner import Moment, Runner
 from tidemill.sql.maintain import (
     EdgeRows,
     Reach,
@@ -37,7 +37,7 @@ from tidemill.sql.maintain import (
 )
 from tidemill.sql.maintain.narrowing import takes_any_width
 from tidemill.types import quote
-from tidemill.views.follower import Follower
+from tidemill.views.follower import Follower, Round
 from tidemill.views.lookups import Lookups
 from tidemill.views.versions import Versions
 
@@ -77,8 +77,10 @@ class Edges:
         followers: Sequence[Follower],
         values: Values,
         lookups: Lookups | None = None,
+        moment: Moment | None = None,
     ) -> tuple[pa.Table, list[str]] | None:
-        """A view's answer from its states; None if they cannot give it now."""
+        """A view's answer from its states; None if they cannot give it now. With a moment, the
+        states stand there."""
         reads = Reads()
         if lookups is not None:
             reads.found = lookups.columns(digests[0], followers[0].kept)
@@ -91,7 +93,7 @@ class Edges:
                 end = digest.parts.rows_window
                 if end is not None and follower.newest_us > self._moment(end, values):
                     return None  # rows of the future, which the window does not show yet
-                self._add(reads, at, parts, digest, follower, values)
+                self._add(reads, at, parts, digest, follower, values, moment)
             below = [each for digest in digests for each in digest.references]
             references = {each: self._reference_sql(each) for each in (*below, *parts.above)}
             sql = answer_sql(parts, reads.texts, references)
@@ -105,14 +107,15 @@ class Edges:
         digest: Digest,
         follower: Follower,
         values: Values,
+        moment: Moment | None,
     ) -> None:
         reach, edge = None, None
         earlier: list[EdgeRows] = []
         if digest.parts.pane is not None:
             reach = self._reach(digest, follower, values)
             if reach.first_us is not None and reach.first_us < follower.stale_before_us:
-                follower.rebuild()
-            rows = [self._rows(digest, follower, *span) for span in reach.edges]
+                follower.rebuild(None if moment is None else round_at(moment, follower))
+            rows = [self._rows(digest, follower, moment, *span) for span in reach.edges]
             found = [part for part in rows if part.num_rows]
             if found:
                 edge, earlier = self._edges(reads, at, digest, pa.concat_tables(found))
@@ -177,7 +180,12 @@ class Edges:
         return int(found.column(0)[0].as_py())
 
     def _rows(
-        self, digest: Digest, follower: Follower, low_us: int | None, high_us: int | None
+        self,
+        digest: Digest,
+        follower: Follower,
+        moment: Moment | None,
+        low_us: int | None,
+        high_us: int | None,
     ) -> pa.Table:
         """The stream's rows of a span that the state holds as well: what came since is left out."""
         table = follower.hot.table
@@ -195,12 +203,21 @@ class Edges:
             ends = [end.replace(tzinfo=UTC) for end in ends]
         assert isinstance(tree, exp.Expression)
         plan = make_plan(tree, self._catalog.snapshot())
-        filled = self._runner.fill(plan, ends)
+        if moment is None:
+            filled = self._runner.fill(plan, ends)
+        else:
+            filled = self._runner.fill_at(plan, ends, moment)
         rows, _ = self._duck.query(filled.sql, filled.values, filled.sources, exact=True)
         is_held = _held(follower, rows.column("_seq").to_numpy())
         if not is_held.all():
             rows = rows.filter(pa.array(is_held))
         return rows
+
+
+def round_at(moment: Moment, follower: Follower) -> Round:
+    """What a follower takes in to stand at a moment."""
+    view = moment.views[follower.hot.table.table_id]
+    return Round(follower.hot, view, moment.pin.snapshot)
 
 
 def _held(follower: Follower, seqs: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:

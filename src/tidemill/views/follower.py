@@ -90,10 +90,14 @@ class Source:
 
 class Round:
     """A stream as it is, for followers that take it in one after the other. Those that stand at
-    the same place are given the same rows."""
+    the same place are given the same rows. With a view and a snapshot: as it was then, for
+    followers that are not ahead of it."""
 
-    def __init__(self, hot: HotTable) -> None:
-        self.view = hot.view()
+    def __init__(
+        self, hot: HotTable, view: View | None = None, snapshot: Snapshot | None = None
+    ) -> None:
+        self.view = hot.view() if view is None else view
+        self.snapshot = snapshot
         self._key: tuple[int, bool, int] | None = None
 
     def since(self, seq: int, with_seq: bool, rows_max: int) -> tuple[Rows, int]:
@@ -169,22 +173,23 @@ class Follower:
             except NotPackable:
                 # Rows that arrays cannot hold exactly: from now on the general way.
                 self._may_be_dense, self._kept = False, None
-                return self._follow(rows_max, None)
+                is_fixed = shared is not None and shared.snapshot is not None
+                return self._follow(rows_max, shared if is_fixed else None)
             finally:
                 self.figures.last_seconds = time.perf_counter() - began
                 if self.figures.rows_in > rows:
                     self.figures.seconds += self.figures.last_seconds
 
-    def rebuild(self) -> None:
+    def rebuild(self, shared: Round | None = None) -> None:
         """Forget the state and build it from files and hot rows."""
         with self.lock:
             self._kept = None
-            self.follow()
+            self.follow(shared=shared)
 
     def _follow(self, rows_max: int | None, shared: Round | None) -> bool:
         # Memory first, the snapshot second: rows go from the one to the other, never back.
         now = Round(self.hot) if shared is None or self._is_ahead(shared.view) else shared
-        snapshot = self._source.snapshot()
+        snapshot = now.snapshot or self._source.snapshot()
         if self._kept is not None and not self._is_lost(now.view):
             is_all = self._absorb(now, rows_max)
             if self._note_files(snapshot):

@@ -27,7 +27,7 @@ from tidemill.digests.partials import read_partials
 from tidemill.digests.progress import Progress
 from tidemill.errors import DependencyError, TidemillError, UnknownNameError
 from tidemill.federation.duck import Duck
-from tidemill.federation.planner import make_plan
+from tidemill.federation.planner import VIEW, make_plan
 from tidemill.federation.references import References, place_of
 from tidemill.federation.runner import Runner
 from tidemill.history.storage import Storage
@@ -54,6 +54,7 @@ from tidemill.views.defining import (
 )
 from tidemill.views.edges import Edges
 from tidemill.views.follower import Follower, Kept, Source
+from tidemill.views.held import Held
 from tidemill.views.lookups import Lookups
 from tidemill.views.moments import Moments
 from tidemill.views.states import family_of, make_kept
@@ -118,9 +119,29 @@ class Views:
 
     # -- reading
 
-    def read(self, view: Table, at_us: int | None = None) -> pa.Table:
-        """A view's answer with exact types; the runner's ``read_view``."""
-        return self._live_view(view).read(at_us).table
+    def read(self, view: Table) -> pa.Table:
+        """A view's answer with exact types."""
+        return self._live_view(view).read().table
+
+    @contextmanager
+    def held(self, views: Sequence[Table], at_us: int | None) -> Iterator[Held]:
+        """Views, and those that they read, as they will be at one moment.
+
+        With ``at_us`` another moment is now, which states do not know: their queries are run."""
+        lives: dict[int, LiveView] = {}
+        waiting = list(views)
+        while waiting:
+            view = waiting.pop()
+            if view.table_id not in lives:
+                live = lives[view.table_id] = self._live_view(view)
+                scans = live.plan.scans
+                waiting += [s.table for s in scans if s.kind == VIEW and s.table is not None]
+        with ExitStack() as stack:
+            if at_us is None:
+                found = {each for live in lives.values() for each in live.followers()}
+                for follower in sorted(found, key=id):
+                    stack.enter_context(follower.lock)
+            yield Held(lives, by_query=at_us is not None)
 
     def shown(self, view: Table) -> tuple[pa.Table, list[str]]:
         """A view's answer as users see it."""

@@ -78,6 +78,10 @@ def show(conjunct: Conjunct) -> str:
         ("SELECT 1 FROM t LEFT JOIN u ON b = 1 AND c = 2", ["t:  | b", "u: c = 2 | c"]),
         ("SELECT 1 FROM t RIGHT JOIN u ON b = 1 AND c = 2", ["t: b = 1 | b", "u:  | c"]),
         ("SELECT 1 FROM t FULL JOIN u ON b = 1 AND c = 2", ["t:  | b", "u:  | c"]),
+        (
+            "SELECT 1 FROM u AS x, t RIGHT JOIN u ON b = 1 AND x.c = 2",
+            ["t: b = 1 | b", "u:  | c", "x:  | c"],
+        ),
         ("SELECT 1 FROM t FULL JOIN u ON true WHERE b = 1", ["t: b = 1 | b", "u:  | "]),
         ("SELECT 1 FROM t ANTI JOIN u ON b = 1 AND c = 2", ["t:  | b", "u: c = 2 | c"]),
         ("SELECT 1 FROM t SEMI JOIN u ON b = 1 AND c = 2", ["t: b = 1 | b", "u: c = 2 | c"]),

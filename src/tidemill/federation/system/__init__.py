@@ -5,6 +5,7 @@ They are made when somebody reads them, from the present state of the rooms:
 - ``fields``: their names, columns and types;
 - ``rooms``: where the state comes from, and how columns become a table;
 - ``definitions``: columns, indexes, settings;
+- ``information``: tables and columns under the names of the SQL standard, for other programs;
 - ``memory``: tables, blocks, ingest, with ``counting`` of rows in files;
 - ``files``: partitions, files, snapshots;
 - ``work``: jobs, moves, sources, packages.
@@ -13,11 +14,12 @@ They are made when somebody reads them, from the present state of the rooms:
 from __future__ import annotations
 
 from tidemill.federation.system.counting import LiveRows
-from tidemill.federation.system.fields import NAMES, SCHEMA, schema
+from tidemill.federation.system.fields import INFORMATION_NAMES, NAMES, SCHEMA, schema
 from tidemill.federation.system.makers import SystemTables
 from tidemill.federation.system.rooms import JobLike, MoveLike, PackageCount, SourceState
 
 __all__ = [
+    "INFORMATION_NAMES",
     "NAMES",
     "SCHEMA",
     "JobLike",

@@ -204,8 +204,37 @@ _FIELDS: dict[str, list[tuple[str, pa.DataType]]] = {
     ],
 }
 NAMES = tuple(f"{SCHEMA}.{name}" for name in _FIELDS)
+_INFORMATION: dict[str, list[tuple[str, pa.DataType]]] = {
+    "information_schema.schemata": [
+        ("catalog_name", _TEXT),
+        ("schema_name", _TEXT),
+        ("schema_owner", _TEXT),
+    ],
+    "information_schema.tables": [
+        ("table_catalog", _TEXT),
+        ("table_schema", _TEXT),
+        ("table_name", _TEXT),
+        ("table_type", _TEXT),
+        ("is_insertable_into", _TEXT),
+    ],
+    "information_schema.columns": [
+        ("table_catalog", _TEXT),
+        ("table_schema", _TEXT),
+        ("table_name", _TEXT),
+        ("column_name", _TEXT),
+        ("ordinal_position", _INT),
+        ("column_default", _TEXT),
+        ("is_nullable", _TEXT),
+        ("data_type", _TEXT),
+        ("character_maximum_length", _INT),
+        ("numeric_precision", _INT),
+        ("numeric_scale", _INT),
+        ("datetime_precision", _INT),
+    ],
+}
+INFORMATION_NAMES = tuple(_INFORMATION)
 
 
 def schema(name: str) -> pa.Schema:
-    """The columns of a system table, by its name without the schema."""
-    return pa.schema(_FIELDS[name])
+    """The columns of a system table, by its name without the schema ``tidemill``."""
+    return pa.schema(_FIELDS.get(name) or _INFORMATION[name])

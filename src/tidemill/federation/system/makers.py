@@ -11,7 +11,7 @@ import pyarrow as pa
 from tidemill.catalog.model import History, Package, Snapshot, Table
 from tidemill.clock import Clock, WallClock
 from tidemill.config import Settings
-from tidemill.federation.system import definitions, files, memory, work
+from tidemill.federation.system import definitions, files, information, memory, work
 from tidemill.federation.system.rooms import (
     Counted,
     JobLike,
@@ -37,6 +37,9 @@ _MAKERS: dict[str, Callable[[Rooms], pa.Table]] = {
     "packages": work.packages,
     "views": work.views,
     "settings": definitions.settings,
+    "information_schema.schemata": information.schemata,
+    "information_schema.tables": information.tables,
+    "information_schema.columns": information.columns,
 }
 
 
@@ -84,5 +87,5 @@ class SystemTables:
         )
 
     def table(self, name: str) -> pa.Table:
-        """The table of that name (without the schema), as things stand now."""
+        """The table of that name (without the schema ``tidemill``), as things stand now."""
         return _MAKERS[name](self._rooms)

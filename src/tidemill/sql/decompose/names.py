@@ -13,6 +13,7 @@ from functools import lru_cache
 import duckdb
 from sqlglot import exp
 
+from tidemill.config import DUCKDB_CLOSED
 from tidemill.sql.decompose.plan import Refused, sql_of
 
 _lock = threading.Lock()
@@ -58,4 +59,4 @@ def _printed(select: str) -> str:
 
 @lru_cache(maxsize=1)
 def _parser() -> duckdb.DuckDBPyConnection:
-    return duckdb.connect(":memory:", config={"threads": 1})
+    return duckdb.connect(":memory:", config={"threads": 1, **DUCKDB_CLOSED})

@@ -14,6 +14,7 @@ from functools import lru_cache
 import duckdb
 
 from tidemill.clock import to_us
+from tidemill.config import DUCKDB_CLOSED
 from tidemill.sql.now import NOW
 from tidemill.sql.windows import Bound, NowBounds
 from tidemill.types import Column, quote
@@ -27,7 +28,7 @@ _lock = threading.Lock()
 
 @lru_cache(maxsize=1)
 def _database() -> duckdb.DuckDBPyConnection:
-    connection = duckdb.connect(":memory:", config={"threads": 1})
+    connection = duckdb.connect(":memory:", config={"threads": 1, **DUCKDB_CLOSED})
     connection.execute("SET TimeZone = 'UTC'")
     return connection
 

@@ -19,6 +19,7 @@ from typing import Any
 
 import duckdb
 
+from tidemill.config import DUCKDB_CLOSED
 from tidemill.types import literal, quote
 
 TYPES_KEPT = 4_096
@@ -52,7 +53,7 @@ class IntervalParts:
 @cache
 def _connection() -> duckdb.DuckDBPyConnection:
     """The DuckDB that is asked: empty, with the settings of the one that answers queries."""
-    connection = duckdb.connect(config={"threads": 1})
+    connection = duckdb.connect(config={"threads": 1, **DUCKDB_CLOSED})
     connection.execute("SET TimeZone = 'UTC'")
     return connection
 
