@@ -26,6 +26,7 @@ from tidemill.hot.table import HotTable
 from tidemill.hot.tier import HotTier
 from tidemill.keeping import Keeping
 from tidemill.pipeline.digesting import commit_loaded
+from tidemill.pipeline.fixing import fix_partition, follow_table
 from tidemill.pipeline.jobs import JobHandle, Outcome
 from tidemill.pipeline.load import (
     COPY,
@@ -119,6 +120,7 @@ class Desk:
     def commit(self, commit: LoadCommit) -> None:
         point("load.written")
         with self._catalog.transaction() as change:
+            fix_partition(change, commit.table_id, commit.files)
             change.commit_files(
                 commit.table_id,
                 add=commit.files,
@@ -128,6 +130,7 @@ class Desk:
             commit_loaded(change, commit.digested)
         point("load.committed")
         hot = self.hot(commit.table_id)
+        follow_table(hot, self._catalog)
         if hot.on_published is not None:
             hot.on_published(hot)
         deletes = [file.path for file in commit.files if file.kind == FILE_DELETES]

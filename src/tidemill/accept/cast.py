@@ -5,25 +5,38 @@ BIGINT, 1.5 does not, 300 does not fit TINYINT. The test is the way back: what w
 and must be equal. The exception is what everybody means by a floating point column: a DOUBLE may
 be rounded to the nearest REAL, a DECIMAL to the nearest DOUBLE or REAL.
 
-``cast_column`` casts whole columns; only when that fails, the bad rows are found by halving, so
-good data pays nothing for the possibility of bad data.
+``cast_column`` casts whole columns. Only when that fails, the bad rows are looked for: those that
+surely fail are found in one pass (``failing``), the few that are left by halving. So good data pays
+nothing for the possibility of bad data, and a column of nothing but bad data little.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import duckdb
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidemill.accept.failing import (
+    LOST,
+    TOO_LARGE,
+    Failing,
+    failing_by_duckdb,
+    failing_texts,
+    failing_times,
+    failing_values,
+)
+from tidemill.accept.kinds import INFINITE, TOO_FINE, is_number, is_text, plain
+from tidemill.accept.nearest import any_infinite, nearest, nearest_within
 from tidemill.rendering import shown
 from tidemill.types import Column, quote
 
+Rows = npt.NDArray[np.int64]
 FATAL = (duckdb.FatalException, duckdb.InternalException)
 _BY_DUCKDB_FROM_TEXT = (
     pa.types.is_boolean,
@@ -37,6 +50,13 @@ _BY_DUCKDB_FROM_TEXT = (
 
 class CastError(Exception):
     """A value that the column cannot hold; the message is the reason a user reads."""
+
+
+class _NeverFitsError(CastError):
+    """No value of the given type fits the column, only NULL."""
+
+
+_FAILURES = (CastError, pa.ArrowException, duckdb.Error, OverflowError, ValueError)
 
 
 @dataclass(frozen=True)
@@ -60,20 +80,65 @@ class Caster:
         self._forget = forget
 
     def cast_column(self, array: pa.Array, column: Column) -> CastResult:
-        failures: dict[int, str] = {}
-        cast = self._cast_some(array, column, 0, failures)
-        return CastResult(cast, failures)
+        try:
+            return CastResult(self._cast(array, column), {})
+        except _FAILURES as error:
+            self._after(error)
+            array = plain(array)
+            reasons = self._certain_failures(array, column, error)
+        good = np.setdiff1d(np.arange(len(array)), np.fromiter(reasons, np.int64, len(reasons)))
+        found: dict[int, str] = {}
+        cast = self._cast_some(array.take(pa.array(good)), column, 0, found)
+        reasons.update((int(good[at]), reason) for at, reason in found.items())
+        places = np.full(len(array), -1, np.int64)
+        places[good] = np.arange(len(good))
+        return CastResult(cast.take(pa.array(places, mask=places < 0)), reasons)
+
+    def _after(self, error: Exception) -> None:
+        if isinstance(error, FATAL):
+            self._forget()  # DuckDB takes nothing more on this connection
+
+    def _certain_failures(
+        self, array: pa.Array, column: Column, error: Exception
+    ) -> dict[int, str]:
+        """The rows that surely fail, with their reasons."""
+        reasons: dict[int, str] = {}
+        if isinstance(error, _NeverFitsError | pa.ArrowNotImplementedError):
+            rows = np.flatnonzero(array.is_valid().to_numpy(zero_copy_only=False))
+            return _reasons(array, column, rows, error)
+        try:
+            for mask, why in self._failing(array, column):
+                rows = np.flatnonzero(mask)
+                rows = rows[[row not in reasons for row in rows.tolist()]] if reasons else rows
+                reasons |= _reasons(array, column, rows, CastError(why) if why else error)
+        except _FAILURES as problem:  # then halving finds the others
+            self._after(problem)
+        return reasons
+
+    def _failing(self, array: pa.Array, column: Column) -> Iterator[Failing]:
+        target, source = column.type.arrow, array.type
+        if is_text(source) and pa.types.is_temporal(target):
+            yield failing_times(array)
+        if _is_read_by_arrow(source, target):
+            yield from failing_texts(array, target)
+        elif _is_cast_by_duckdb(source, target) or is_text(source):
+            given, is_nested = nearest_within(array, target), bool(pa.types.is_nested(target))
+            sql = _duckdb_cast(given, column), self._test(given, column)
+            yield from failing_by_duckdb(self._connect(), given, *sql, is_nested)
+        else:
+            yield from failing_values(array, column.type)
 
     def _cast_some(
         self, array: pa.Array, column: Column, start: int, failures: dict[int, str]
     ) -> pa.Array:
+        if not array.null_count < len(array):
+            return pa.nulls(len(array), column.type.arrow)
         try:
             return self._cast(array, column)
-        except (CastError, pa.ArrowException, duckdb.Error, OverflowError, ValueError) as error:
-            if isinstance(error, FATAL):
-                self._forget()  # DuckDB takes nothing more on this connection
+        except _FAILURES as error:
+            self._after(error)
             if len(array) == 1:
-                failures[start] = _reason(array[0], column, error)
+                failures |= _reasons(array, column, np.zeros(1, np.int64), error, start)
                 return pa.nulls(1, column.type.arrow)
         middle = len(array) // 2
         left = self._cast_some(array[:middle], column, start, failures)
@@ -81,40 +146,37 @@ class Caster:
         return pa.concat_arrays([left, right])
 
     def _cast(self, array: pa.Array, column: Column) -> pa.Array:
-        target, source = column.type.arrow, array.type
+        target = column.type.arrow
+        if array.type.equals(target):
+            return array
+        array = plain(array)
+        source = array.type
         if source.equals(target):
             return array
         if pa.types.is_null(source):
             return pa.nulls(len(array), target)
-        if pa.types.is_dictionary(source):
-            return self._cast(array.dictionary_decode(), column)
-        if pa.types.is_string_view(source):
-            return self._cast(array.cast(pa.string()), column)
-        if isinstance(target, pa.BaseExtensionType) or isinstance(source, pa.BaseExtensionType):
+        if _is_cast_by_duckdb(source, target):
             return self._cast_by_duckdb(array, column)
-        if pa.types.is_decimal(target) and not _is_text(source):
+        if pa.types.is_decimal(target) and not is_text(source):
             return _cast_to_decimal(array, target)
-        if _is_text(source):
+        if is_text(source):
             return self._cast_text(array, column)
-        if pa.types.is_interval(target) or pa.types.is_nested(target):
-            return self._cast_by_duckdb(array, column)
-        if _is_number(source) and pa.types.is_temporal(target):
-            raise CastError("a number is no time; give a datetime or a text")
-        if pa.types.is_temporal(source) and _is_number(target):
-            raise CastError("a time is no number")
+        if is_number(source) and pa.types.is_temporal(target):
+            raise _NeverFitsError("a number is no time; give a datetime or a text")
+        if pa.types.is_temporal(source) and is_number(target):
+            raise _NeverFitsError("a time is no number")
         if pa.types.is_decimal(source) and pa.types.is_integer(target):
             array = array.cast(pa.decimal256(76, 0), safe=True)  # raises where digits would go
             return array.cast(target, safe=True)
+        if pa.types.is_decimal(source) and pa.types.is_floating(target):
+            return _finite(nearest(array, target))
         cast = array.cast(target, safe=True)
-        if not (pa.types.is_decimal(source) and pa.types.is_floating(target)):
-            _check_way_back(array, cast)
-        elif _any(pc.is_inf(cast)):
-            raise CastError("it is too large")
+        _check_way_back(array, cast)
         return cast
 
     def _cast_text(self, array: pa.Array, column: Column) -> pa.Array:
         target = column.type.arrow
-        if _is_text(target):
+        if is_text(target):
             return array.cast(target)
         if pa.types.is_binary(target):
             return self._cast_by_duckdb(array, column)  # '\\xFF' is one byte
@@ -123,7 +185,7 @@ class Caster:
             if pa.types.is_floating(target):
                 _check_finite(array, cast)
             return cast
-        if pa.types.is_temporal(target) and _any(pc.match_substring_regex(array, _TOO_FINE)):
+        if pa.types.is_temporal(target) and _any(pc.match_substring_regex(array, TOO_FINE)):
             raise CastError("it is finer than a microsecond")
         return self._cast_by_arrow_or_duckdb(array, column)
 
@@ -135,20 +197,44 @@ class Caster:
 
     def _cast_by_duckdb(self, array: pa.Array, column: Column) -> pa.Array:
         """For JSON, UUID, HUGEINT, INTERVAL, and texts that Arrow cannot read."""
+        if pa.types.is_nested(array.type):
+            decimals, array = array, nearest_within(array, column.type.arrow)
+            if array is not decimals:
+                _finite(array)
         given = pa.table({"v": array})  # noqa: F841  (DuckDB finds it by name)
-        name = column.type.name
         connection = self._connect()
-        # As TIMESTAMP alone, DuckDB reads '10:00+02' as 10:00; the moment is 08:00 UTC.
-        is_zoned = name == "TIMESTAMP" and _is_text(array.type)
-        moment = "CAST(v AS TIMESTAMP WITH TIME ZONE)" if is_zoned else "v"
-        table = connection.sql(f"SELECT CAST({moment} AS {name}) AS v FROM given").to_arrow_table()
-        cast = table.column(0).combine_chunks()
+        sql = f"SELECT {_duckdb_cast(array, column)} AS v FROM given"
+        cast = connection.sql(sql).to_arrow_table().column(0).combine_chunks()
         if not cast.type.equals(column.type.arrow):
             cast = _relabel(cast, column.type.arrow)
-        test = _lossy_test(name, array.type, str(connection.sql("SELECT v FROM given").types[0]))
+        test = self._test(array, column)
         if test and connection.sql(f"SELECT 1 FROM given WHERE {test} LIMIT 1").fetchall():
-            raise CastError("part of it would be lost")
+            raise CastError(LOST)
         return cast
+
+    def _test(self, array: pa.Array, column: Column) -> str | None:
+        given = pa.table({"v": array[:0]})  # noqa: F841  (DuckDB finds it by name)
+        source_name = str(self._connect().sql("SELECT v FROM given").types[0])
+        return _lossy_test(column.type.name, array.type, source_name)
+
+
+def _duckdb_cast(array: pa.Array, column: Column) -> str:
+    """The SQL that casts ``v``."""
+    # As TIMESTAMP alone, DuckDB reads '10:00+02' as 10:00; the moment is 08:00 UTC.
+    is_zoned = column.type.name == "TIMESTAMP" and is_text(array.type)
+    moment = "CAST(v AS TIMESTAMP WITH TIME ZONE)" if is_zoned else "v"
+    return f"CAST({moment} AS {column.type.name})"
+
+
+def _is_cast_by_duckdb(source: pa.DataType, target: pa.DataType) -> bool:
+    if isinstance(target, pa.BaseExtensionType) or isinstance(source, pa.BaseExtensionType):
+        return True
+    is_wide = pa.types.is_interval(target) or pa.types.is_nested(target)
+    return is_wide and not is_text(source) and not pa.types.is_decimal(target)
+
+
+def _is_read_by_arrow(source: pa.DataType, target: pa.DataType) -> bool:
+    return is_text(source) and (is_number(target) or bool(pa.types.is_decimal(target)))
 
 
 def _lossy_test(name: str, source: pa.DataType, source_name: str) -> str | None:
@@ -160,7 +246,7 @@ def _lossy_test(name: str, source: pa.DataType, source_name: str) -> str | None:
         return None
     if name == "DATE":
         return "TRY_CAST(v AS TIMESTAMP) <> CAST(v AS DATE)"
-    if _is_text(source):
+    if is_text(source):
         wide = _EXACT_NAMES.sub(lambda match: match[1] or "DOUBLE", name)
         if wide == name:
             return None
@@ -174,8 +260,6 @@ def _lossy_test(name: str, source: pa.DataType, source_name: str) -> str | None:
 _EXACT_NAMES = re.compile(
     r'("[^"]*")|\b(?:U?(?:TINY|SMALL|BIG|HUGE)INT|U?INTEGER|DECIMAL\(\d+,\d+\))(?=[],)[]|$)'
 )
-_TOO_FINE = r"\.\d{6}0*[1-9]"
-_INFINITE = r"(?i)^\s*[+-]?inf(inity)?\s*$"
 
 
 def _relabel(array: pa.Array, target: pa.DataType) -> pa.Array:
@@ -194,46 +278,21 @@ def _any(mask: pa.Array) -> bool:
 
 def _check_finite(array: pa.Array, cast: pa.Array) -> None:
     """Digits too many for a floating point number become infinite without a word."""
-    said = pc.match_substring_regex(array, _INFINITE)
+    said = pc.match_substring_regex(array, INFINITE)
     if _any(pc.and_not(pc.is_inf(cast), said)):
-        raise CastError("it is too large")
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
-    )
+        raise CastError(TOO_LARGE)
 
 
 def _cast_to_decimal(array: pa.Array, target: pa.DataType) -> pa.Array:
     if pa.types.is_boolean(array.type):
-        raise CastError("a boolean is no number")
+        raise _NeverFitsError("a boolean is no number")
     if pa.types.is_integer(array.type):
         wide = array.cast(pa.decimal128(20, 0), safe=True)
         return wide.cast(pa.decimal256(76, target.scale)).cast(target, safe=True)
     cast = array.cast(target, safe=True)
-    if pa.types.is_floating(array.type):
-        given = pc.drop_null(array).to_numpy()
-        if not np.array_equal(_nearest(pc.drop_null(cast)).astype(given.dtype), given):
-            raise CastError("part of it would be lost")
+    if pa.types.is_floating(array.type) and not nearest(cast, array.type).equals(array):
+        raise CastError(LOST)
     return cast
-
-
-def _nearest(decimals: pa.Array) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """The DOUBLE nearest to each decimal, which Arrow's own cast may miss by a little.
-
-    A whole number below 2**53 divided by a power of ten up to 10**22 is rounded once, so rightly.
-    """
-    low, high = np.frombuffer(decimals.buffers()[1] or b"", "<i8").reshape(-1, 2).T
-    low, high = (half[decimals.offset : decimals.offset + len(decimals)] for half in (low, high))
-    is_small = (high == low >> 63) & (np.abs(low) < 2**53)
-    if decimals.type.scale <= 22 and is_small.all():
-        return np.asarray(low / 10.0**decimals.type.scale)
-    return np.array([float(value) for value in decimals.to_pylist()], np.float64)
 
 
 def _check_way_back(array: pa.Array, cast: pa.Array) -> None:
@@ -250,11 +309,27 @@ def _check_way_back(array: pa.Array, cast: pa.Array) -> None:
     if pa.types.is_floating(source):
         same = pc.or_(same, pc.and_(pc.is_nan(back), pc.is_nan(array)))
     if pc.any(pc.invert(same)).as_py():
-        raise CastError("part of it would be lost")
+        raise CastError(LOST)
 
 
-def _reason(value: pa.Scalar, column: Column, error: Exception) -> str:
-    text = repr(shown(value))
-    text = text if len(text) <= 80 else text[:77] + "…"
+def _finite(array: pa.Array) -> pa.Array:
+    """Numbers that were decimals, none of them too large."""
+    if any_infinite(array):
+        raise CastError(TOO_LARGE)
+    return array
+
+
+def _reasons(
+    array: pa.Array, column: Column, rows: Rows, error: Exception, start: int = 0
+) -> dict[int, str]:
     why = f": {error}" if isinstance(error, CastError) else ""
-    return f"{quote(column.name)} cannot hold {text} as {column.type}{why}"
+    name = quote(column.name)
+    return {
+        row + start: f"{name} cannot hold {_shortened(value)} as {column.type}{why}"
+        for row, value in zip(rows.tolist(), array.take(pa.array(rows)), strict=True)
+    }
+
+
+def _shortened(value: pa.Scalar) -> str:
+    text = repr(shown(value))
+    return text if len(text) <= 80 else text[:77] + "…"

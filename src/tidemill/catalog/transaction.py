@@ -165,7 +165,19 @@ class Transaction:
     def alter_settings(self, table_id: int, changes: Mapping[str, str | None]) -> Table:
         """Change settings of a table; None takes one back to its default."""
         table = checks.live_table(self.snapshot, table_id)
-        after = checks.altered_settings(table, changes)
+        return self._set(table, changes, checks.altered_settings(table, changes))
+
+    def fix_partition(self, table_id: int, text: str) -> Table:
+        """Give a table without history the length of its partitions."""
+        table = checks.live_table(self.snapshot, table_id)
+        assert not self.snapshot.history(table_id).files, "partitions of a history stay as they are"
+        after = dict(sorted({**table.given_settings, "partition": text}.items()))
+        return self._set(table, {"partition": text}, after)
+
+    def _set(
+        self, table: Table, changes: Mapping[str, str | None], after: Mapping[str, str]
+    ) -> Table:
+        table_id = table.table_id
         before = table.given_settings
         touched = [name for name in changes if before.get(name) != after.get(name)]
         if not touched:

@@ -37,7 +37,14 @@ from tidemill.errors import DiskFullError, DurabilityError
 from tidemill.history.encoding import stored_expression, stored_type
 from tidemill.history.ordering import is_sortable, order_of, sort_by, words_of
 from tidemill.history.parquet import layout_of, write_parquet
-from tidemill.history.partitions import DAY_US, folder_name, partition_numbers, partition_of
+from tidemill.history.partitions import (
+    DAY_US,
+    RANGE_US_MAX,
+    folder_name,
+    partition_numbers,
+    partition_of,
+    suitable_us,
+)
 from tidemill.history.ranges import range_of
 from tidemill.history.storage import Storage
 from tidemill.types import Column, SqlType, quote
@@ -49,13 +56,16 @@ FILE_ROWS_MAX = 8_000_000
 FILE_ARROW_BYTES_MAX = 512 * 2**20  # about 128 MB of Parquet
 PORTION_BYTES_MAX = 2**30
 
+RETENTION_SHARE = 10  # a range of joined partitions spans at most this part of the retention
+
 _SIDE_TAIL = (Column("_reason", SqlType("VARCHAR")), Column(AT, SqlType("TIMESTAMP")))
 
 
 @dataclass(frozen=True)
 class WriteSpec:
     """All that a task must know of a table to write and to read its files. With ``bounds``, all
-    rows belong to that one partition, whatever the length of the table's partitions."""
+    rows belong to that one partition, whatever the length of the table's partitions. Up to
+    ``range_us_max``, rows that are scattered over very many partitions go to longer ranges."""
 
     table_id: int
     columns: tuple[Column, ...]
@@ -67,6 +77,7 @@ class WriteSpec:
     bounds: tuple[int, int] | None = None
     row_group_rows: int = ROW_GROUP_ROWS
     file_rows_max: int = FILE_ROWS_MAX
+    range_us_max: int = 0
 
     @classmethod
     def of(cls, table: Table) -> WriteSpec:
@@ -78,6 +89,7 @@ class WriteSpec:
             table.settings["partition"],
             tuple(_spelled(table, index.columns) for index in table.indexes),
             _spelled(table, table.primary_key),
+            range_us_max=range_us_max(table),
         )
 
     @classmethod
@@ -113,6 +125,12 @@ class WriteSpec:
     def schema(self) -> pa.Schema:
         """What batches to be written look like."""
         return pa.schema([*(column.field for column in self.columns), pa.field(SEQ, pa.int64())])
+
+
+def range_us_max(table: Table) -> int:
+    """How long a range of joined partitions may be, so that retention can drop it in time."""
+    retention = table.settings["retention"]
+    return RANGE_US_MAX if retention is None else int(retention) // RETENTION_SHARE
 
 
 def write_rows(
@@ -321,14 +339,15 @@ def _partitioned(
         assert lo_us <= times.min() <= times.max() <= hi_us, "rows of another partition"
         yield lo_us, hi_us, rows
         return
-    numbers = partition_numbers(times, spec.partition_us)
+    size_us = suitable_us(times, spec.partition_us, spec.range_us_max)
+    numbers = partition_numbers(times, size_us)
     order = sort_by(numbers)
     if order is not None:
         rows, times, numbers = rows.take(pa.array(order)), times[order], numbers[order]
     ends = [*(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)]
     start = 0
     for end in ends:
-        lo_us, hi_us = partition_of(int(times[start]), spec.partition_us)
+        lo_us, hi_us = partition_of(int(times[start]), size_us)
         yield lo_us, hi_us, rows.slice(start, end - start)
         start = end
 

@@ -39,7 +39,7 @@ from tidemill.config import DUCKDB_CLOSED
 from tidemill.history.deletes import may_delete
 from tidemill.history.reading import scan_sql
 from tidemill.history.storage import Storage
-from tidemill.history.writing import WriteSpec, write_rows
+from tidemill.history.writing import RETENTION_SHARE, WriteSpec, write_rows
 from tidemill.hot.crash import point
 from tidemill.pipeline.jobs import JobContext, OfTable, Outcome
 from tidemill.pipeline.spans import spans_of, touches
@@ -49,7 +49,6 @@ TARGET_BYTES = 128 * 1024 * 1024
 TARGET_ROWS = 8_000_000
 LEVEL_BYTES_MIN = 64 * 1024
 SPAN_US_MAX = 31 * 86_400 * 1_000_000
-RETENTION_SHARE = 10  # a merged range spans at most this part of the retention
 TASKS_MAX = 16  # of one job, so that others of the table need not wait long
 
 

@@ -19,7 +19,7 @@ a load is late, and no watermark moves.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import groupby
@@ -35,7 +35,7 @@ from tidemill.clock import Clock
 from tidemill.digests.definition import Digest
 from tidemill.digests.progress import Progress
 from tidemill.errors import DuplicateKeyError, TidemillError
-from tidemill.history.partitions import partition_of
+from tidemill.history.partitions import partition_of, suitable_us
 from tidemill.history.storage import Storage
 from tidemill.history.writing import WriteSpec, write_deletes
 from tidemill.pipeline.backfill import FilesTask, digest_files
@@ -403,21 +403,24 @@ class LoadJob:
         """Partials of a digest that is new, or of partitions that lost rows, computed again."""
         if work.digest.table_id not in ready.digests:
             return self._computed(ready, work, None)
-        deletes = (file for file in ready.files if file.kind == FILE_DELETES)
-        touched = {(file.lo_us, file.hi_us) for file in deletes}
-        kept = [file for file in made if (file.lo_us, file.hi_us) not in touched]
-        return [*kept, *self._computed(ready, work, touched)]
+        deletes = [file for file in ready.files if file.kind == FILE_DELETES]
+        lost = {
+            (file.lo_us, file.hi_us)
+            for file in made
+            if any(_overlaps(file, each) for each in deletes)
+        }
+        kept = [file for file in made if (file.lo_us, file.hi_us) not in lost]
+        return [*kept, *self._computed(ready, work, lost)]
 
     def _computed(
-        self, ready: _Ready, work: DigestWork, places: Container[tuple[int, int]] | None
+        self, ready: _Ready, work: DigestWork, places: Collection[tuple[int, int]] | None
     ) -> list[NewFile]:
-        """Partials from the files of rows of some partitions, or of all that are covered."""
+        """Partials from the files of rows, for some partitions or for all that are covered. Files
+        of joined partitions give more than that, which is left out again."""
         by_place: dict[tuple[int, int], list[NewFile]] = {}
         for file in ready.files:
-            place = file.lo_us, file.hi_us
-            is_wanted = places is None or place in places
-            if file.kind == FILE_ROWS and is_wanted and work.progress.covers(file.lo_us):
-                by_place.setdefault(place, []).append(file)
+            if file.kind == FILE_ROWS and _reaches(file, places):
+                by_place.setdefault((file.lo_us, file.hi_us), []).append(file)
         plan = self.plan
         tasks = [
             FilesTask(
@@ -431,7 +434,16 @@ class LoadJob:
             )
             for number, files in enumerate(by_place.values())
         ]
-        return [file for task in tasks for file in digest_files(task)]
+        made = [file for task in tasks for file in digest_files(task)]
+        wanted = [
+            file
+            for file in made
+            if work.progress.covers(file.lo_us)
+            and (places is None or (file.lo_us, file.hi_us) in places)
+        ]
+        kept = {file.path for file in wanted}
+        self._remove([file for file in made if file.path not in kept])
+        return wanted
 
     def _set_aside_repeats(self, ready: _Ready) -> _Ready:
         """Set packages aside that repeat a key, in their order: a row whose rival went aside with
@@ -479,11 +491,12 @@ class LoadJob:
         return replace(ready, packages=tuple(packages), files=tuple(kept))
 
     def _deletes(self, job_id: str, seqs: Numbers, times_us: Numbers) -> list[NewFile]:
-        """Files that take rows away, one for each partition."""
+        """Files that take rows away, one for each partition or range of joined ones."""
         spec = WriteSpec.of(self.plan.table)
+        size_us = suitable_us(times_us, spec.partition_us, spec.range_us_max)
         places: dict[tuple[int, int], list[int]] = {}
         for seq, time_us in zip(seqs.tolist(), times_us.tolist(), strict=True):
-            places.setdefault(partition_of(time_us, spec.partition_us), []).append(seq)
+            places.setdefault(partition_of(time_us, size_us), []).append(seq)
         return [
             write_deletes(self.plan.storage, spec, *place, gone, f"{job_id}-keys", number, ORIGIN)
             for number, (place, gone) in enumerate(sorted(places.items()))
@@ -519,6 +532,14 @@ def _outcome(ready: _Ready) -> Outcome:
     report = LoadReport(ready.job_id, ready.packages, rows, rejected)
     size = sum(package.listed.size for package in ready.packages)
     return Outcome(rows, size, len(ready.stored), report.explain(), report)
+
+
+def _overlaps(file: NewFile, other: NewFile) -> bool:
+    return file.lo_us < other.hi_us and file.hi_us > other.lo_us
+
+
+def _reaches(file: NewFile, places: Collection[tuple[int, int]] | None) -> bool:
+    return places is None or any(file.lo_us < hi and file.hi_us > lo for lo, hi in places)
 
 
 def _is_new(package: Taken) -> bool:

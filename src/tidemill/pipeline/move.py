@@ -61,6 +61,7 @@ from tidemill.pipeline.digesting import (
     gathered,
     planned_digests,
 )
+from tidemill.pipeline.fixing import fix_partition, follow_table
 from tidemill.pipeline.jobs import JobContext, Outcome
 
 TASK_BYTES = 128 * 1024 * 1024  # of log per task
@@ -303,6 +304,7 @@ class MoveJob:
         move, files, past, digested = outcome.value
         if move.upto_seq > move.after_seq:
             with self.catalog.transaction() as change:
+                fix_partition(change, self.table_id, files)
                 change.commit_files(
                     self.table_id,
                     add=files,
@@ -313,6 +315,7 @@ class MoveJob:
                 )
                 commit_moved(change, self.table_id, move.digests, digested, move.upto_seq)
             point("move.committed")
+            follow_table(self.hot, self.catalog)
             self.hot.release(move.upto_seq, move.unwritten, move.deleted)
             point("move.released")
         return replace(outcome, value=move)

@@ -99,7 +99,11 @@ def test_times_far_and_near(storage: Storage, duck: Duck, time_type: str) -> Non
 
 def test_hundreds_of_partitions(storage: Storage, duck: Duck) -> None:
     times = [NOW_US + (at * 7919 % 300) * HOUR_US for at in range(1_200)]
-    files = write(storage, BY_K, make_batch(BY_K, [(time, at) for at, time in enumerate(times)]))
+    batch = make_batch(BY_K, [(time, at) for at, time in enumerate(times)])
+    joined = write(storage, BY_K, batch)
+    assert len(joined) == 14  # a file for each day
+    assert sum(file.rows for file in joined) == 1_200
+    files = write(storage, BY_K, batch, range_us_max=0)
     assert len(files) == 300
     assert sorted(rows_of(duck, storage, BY_K, *files), key=lambda row: row[2]) == [
         (time, at, at + 1) for at, time in enumerate(times)
