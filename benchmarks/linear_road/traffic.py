@@ -57,7 +57,9 @@ FREE_MPH, CRAWL_MPH = 66.0, 9.0
 HALF_SHARE = 0.55  # of the peak's mean: a segment with so many cars is half as fast as an empty one
 ACCIDENT_SLOWS = 0.45
 ENTRY_SPEEDS = (12, 40)
+SPEED_NOISE = np.float32(0.2)  # from one report to the next
 TRIP_SEGMENTS_MEAN = 14
+SLOW_SHARE, SLOW_TEMPER, SWIFT_TEMPER = 0.2, 0.6, 1.1
 AGAIN_SHARE = 0.05  # of the cars let in: they left three rounds ago or more
 AGAIN_ROUNDS = 3
 AGAIN_WAITING_MAX = 20_000
@@ -227,7 +229,7 @@ class Expressway:
         noise = self._chance.standard_normal(count, dtype=np.float32)
         swerve = self._chance.integers(0, 30, count, dtype=np.uint8)
         segment = cars.segment
-        speed = self._speeds(segment)[segment] * cars.temper * (1 + np.float32(0.1) * noise)
+        speed = self._speeds(segment)[segment] * cars.temper * (1 + SPEED_NOISE * noise)
         feet = (speed * FEET_PER_MPH).astype(np.int32)
         np.clip(feet, FEET_PER_MPH, FEET_MAX, out=feet)
         stands = cars.stand > 0
@@ -308,8 +310,15 @@ class Expressway:
             lane=np.full(count, ENTRY_LANE, np.int32),
             spd=chance.integers(*ENTRY_SPEEDS, count, dtype=np.int32),
             stand=np.zeros(count, np.int16),
-            temper=chance.normal(1.0, 0.12, count).clip(0.6, 1.4).astype(np.float32),
+            temper=self._tempers(count),
         )
+
+    def _tempers(self, count: int) -> Floats:
+        """How fast drivers are, by the speed of their segment: one in five is a slow one."""
+        is_slow = self._chance.random(count) < SLOW_SHARE
+        mean = np.where(is_slow, SLOW_TEMPER, SWIFT_TEMPER)
+        drawn = mean + 0.1 * self._chance.standard_normal(count)
+        return drawn.clip(0.4, 1.5).astype(np.float32)
 
     def _numbers(self, count: int) -> Ints:
         """Numbers for cars let in: of some that left a while ago, new ones for the others."""

@@ -31,6 +31,7 @@ STOPPED_REPORTS = 4  # R6
 CARS_FREE = 50  # R5: no more cars, no toll
 SPEED_FREE = 40  # R5: at this average and above, no toll
 LAV_MINUTES = 5  # R4
+UNITS = 1_000_000_000  # R4: averages are whole numbers of so many in a mile an hour
 ZONE_SEGMENTS = 5  # R7: the car's own and the four after it
 BALANCE_AGE_SECONDS = 60  # R8: a balance may be as old as this
 
@@ -69,17 +70,24 @@ class Car:
 
 @dataclass(slots=True)
 class Minute:
-    """One minute's statistics of every segment (R3, R4)."""
+    """One minute's statistics of every segment (R3, R4): of each car that reported from it the sum
+    of its speeds and the number of its reports."""
 
     number: int
-    cars: dict[Segment, set[int]] = field(default_factory=dict)
-    speeds: Counter[Segment] = field(default_factory=Counter)
-    reports: Counter[Segment] = field(default_factory=Counter)
+    cars: dict[Segment, dict[int, tuple[int, int]]] = field(default_factory=dict)
 
     def count(self, segment: Segment, vid: int, speed: int) -> None:
-        self.cars.setdefault(segment, set()).add(vid)
-        self.speeds[segment] += speed
-        self.reports[segment] += 1
+        cars = self.cars.setdefault(segment, {})
+        speeds, reports = cars.get(vid, (0, 0))
+        cars[vid] = (speeds + speed, reports + 1)
+
+    def average(self, segment: Segment) -> int | None:
+        """R4: the mean of the cars' mean speeds, in units; None without a car."""
+        cars = self.cars.get(segment)
+        if not cars:
+            return None
+        means = sum(nearest(speeds * UNITS, reports) for speeds, reports in cars.values())
+        return nearest(means, len(cars))
 
 
 @dataclass(frozen=True)
@@ -103,10 +111,12 @@ class Conditions:
         return self._known[segment]
 
     def _average_speed(self, segment: Segment) -> int:
-        """R4: of all reports of five minutes, rounded down; 0 when there are none."""
-        speeds = sum(minute.speeds[segment] for minute in self.before)
-        reports = sum(minute.reports[segment] for minute in self.before)
-        return speeds // reports if reports else 0
+        """R4: the mean of the minutes' averages, rounded down; 0 when there are none."""
+        known = [minute.average(segment) for minute in self.before]
+        averages = [average for average in known if average is not None]
+        if not averages:
+            return 0
+        return (sum(averages) + len(averages)) // (len(averages) * UNITS)
 
     def _toll(self, segment: Segment, lav: int, accident: int | None) -> int:
         """R5."""
@@ -124,6 +134,15 @@ class Conditions:
             if (xway, direction, seg + step * ahead) in self.accidents:
                 return seg + step * ahead
         return None
+
+
+def nearest(sum_: int, count: int) -> int:
+    """The quotient, rounded to the nearest whole number.
+
+    >>> nearest(5, 3), nearest(7, 3)
+    (2, 2)
+    """
+    return (sum_ + count // 2) // count
 
 
 def expect(batches: Iterable[pa.RecordBatch], daily_tolls: Iterable[pa.RecordBatch]) -> Expected:

@@ -23,15 +23,19 @@ CREATE STREAMING TABLE expenditure_requests (ts TIMESTAMP, vid INTEGER, xway SMA
   WITH (clock = 'event', max_future = 'forever', partition = '1 hour');
 CREATE TABLE daily_tolls (vid INTEGER, day TINYINT, xway SMALLINT, toll INTEGER);
 
--- R3, R4: what each segment was like in each minute, and what that makes it for the minute after.
+-- R3, R4: what each segment was like in each minute (its average speed in billionths of a mile an hour),
+-- and what that makes it for the minute after.
 CREATE STREAMING TABLE segment_minutes WITH (partition = '1 hour') AS
-SELECT xway, dir, seg, count(DISTINCT vid) AS cars, sum(spd) AS speeds, count(*) AS reports
-FROM TUMBLE(reports, ts, INTERVAL '1' MINUTE)
-GROUP BY window_start, window_end, xway, dir, seg
+SELECT xway, dir, seg, count(*) AS cars, CAST((sum(speed) + count(*) // 2) // count(*) AS BIGINT) AS speed
+FROM (
+  SELECT window_end, xway, dir, seg, vid, CAST(round(avg(spd) * 1000000000) AS BIGINT) AS speed
+  FROM TUMBLE(reports, ts, INTERVAL '1' MINUTE) GROUP BY window_start, window_end, xway, dir, seg, vid
+)
+GROUP BY window_end, xway, dir, seg
 EMIT ON WINDOW CLOSE;
 
 CREATE STREAMING TABLE conditions WITH (partition = '1 hour') AS
-SELECT xway, dir, seg, CAST(sum(speeds) // sum(reports) AS INTEGER) AS lav,
+SELECT xway, dir, seg, CAST((sum(speed) + count(*)) // (count(*) * 1000000000) AS INTEGER) AS lav,
        coalesce(max(cars) FILTER (WHERE ts > now() - INTERVAL '1' MINUTE), 0) AS cars
 FROM RECENT(segment_minutes, INTERVAL '4' MINUTE)  -- five answers: both ends belong to it
 GROUP BY xway, dir, seg

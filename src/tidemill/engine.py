@@ -10,7 +10,8 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
@@ -189,7 +190,7 @@ class Database:
         self._views = Views(house)
         self._runner.views = self._views
         self._writer = Writer(
-            self.catalog, tier.tables, references, self._runner, self.query, self._views.changing
+            self.catalog, tier.tables, references, self._runner, self.query, self._changing
         )
         self._kept = KeptQueries(
             WarehouseDesk(
@@ -236,6 +237,13 @@ class Database:
         """Rows of a stream can be read: those who follow it have something to do."""
         self._views.upkeep.poke(hot)
         self._kept.poke(hot.table.table_id)
+
+    @contextmanager
+    def _changing(self, table_id: int) -> Iterator[None]:
+        """Around a change of a reference table: what is due before it is answered without it."""
+        self._kept.answer_before_change(table_id)
+        with self._views.changing(table_id):
+            yield
 
     def _view_rows(self) -> list[dict[str, Any]]:
         """The rows of ``tidemill.views``."""

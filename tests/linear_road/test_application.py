@@ -95,6 +95,34 @@ def test_memory_alone(road: Road, tmp_path: Path) -> None:
         assert reader.read() == {}
 
 
+def test_an_application_that_averages_reports_is_caught(
+    road: Road, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R4 as it is not: the mean of all reports of five minutes."""
+    text = application.SQL.read_text()
+    rules = {
+        "CAST((sum(speed) + count(*) // 2) // count(*) AS BIGINT) AS speed": "sum(speed) AS speed,"
+        " CAST(sum(reports) AS BIGINT) AS reports",
+        "CAST(round(avg(spd) * 1000000000) AS BIGINT) AS speed": "CAST(sum(spd) AS BIGINT) AS"
+        " speed, count(*) AS reports",
+        "(sum(speed) + count(*)) // (count(*) * 1000000000)": "sum(speed) // sum(reports)",
+    }
+    for rule, other in rules.items():
+        assert rule in text
+        text = text.replace(rule, other)
+    changed = tmp_path / "application.sql"
+    changed.write_text(text)
+    monkeypatch.setattr(application, "SQL", changed)
+    with open_inline(tmp_path / "w") as db:
+        application.create(db, road.tolls)
+        for batch in road.batches:
+            application.feed(db, batch)
+        tolls, *others = judged(db, road).kinds
+    assert tolls.wrong > 1_000
+    assert tolls.missing == tolls.extra == 0
+    assert all(kind.ok for kind in others if kind.name in ("accidents", "expenditures"))
+
+
 def test_moves_in_between(road: Road, tmp_path: Path) -> None:
     with open_inline(tmp_path / "w") as db:
         application.create(db, road.tolls)

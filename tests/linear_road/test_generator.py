@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
+from fractions import Fraction
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from benchmarks.linear_road import validator
 from benchmarks.linear_road.fields import DAILY_TOLLS, INPUT, REPORT_SECONDS
 from benchmarks.linear_road.generator import asking_vehicles, batches, daily_tolls, vehicles
 from benchmarks.linear_road.traffic import Expressway, Plan
@@ -205,6 +207,48 @@ def test_traffic_at_the_peak_is_slow_in_a_good_share_of_the_segments() -> None:
     speed = np.bincount(segment, weights=made.spd, minlength=200) / np.maximum(cars, 1)
     assert len(made.vid) == 50_000
     assert np.mean((cars > 50) & (speed < 40)) > 0.4
+
+
+def test_a_mean_over_cars_is_another_than_one_over_reports(
+    by_car: Columns, follows: npt.NDArray[np.bool_]
+) -> None:
+    """Cars report once or twice from a segment in a minute, and not at one speed."""
+    minute, segment = by_car["time"] // 60, by_car["dir"] * 100 + by_car["seg"]
+    again = follows & (np.diff(minute) == 0) & (np.diff(segment) == 0)
+    twice = 2 * again.sum() / len(minute)
+    assert 0.3 < twice < 0.9
+    assert np.mean(np.diff(by_car["spd"])[again] != 0) > 0.8
+
+
+def _over_reports(conditions: validator.Conditions, segment: validator.Segment) -> int:
+    """The mean of all reports of five minutes, which R4 is not."""
+    found = [each for m in conditions.before for each in m.cars.get(segment, {}).values()]
+    return sum(speeds for speeds, _ in found) // max(1, sum(reports for _, reports in found))
+
+
+def _exact(conditions: validator.Conditions, segment: validator.Segment) -> int:
+    """R4 without any rounding but the last."""
+    averages = [
+        sum(Fraction(*each) for each in cars.values()) / len(cars)
+        for minute in conditions.before
+        if (cars := minute.cars.get(segment))
+    ]
+    return int(sum(averages) / len(averages)) if averages else 0
+
+
+def test_traffic_tells_the_rule_of_the_average(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where roads are about 40 mph fast, other averages are other tolls."""
+    plan = Plan(minutes=9, peak_per_minute=70_000, ramp_minutes=24, seed=3)
+    given = list(batches(plan, 30))
+    found = validator.expect(given, []).tolls
+    monkeypatch.setattr(validator.Conditions, "_average_speed", _exact)
+    assert validator.expect(given, []).tolls == found
+    monkeypatch.setattr(validator.Conditions, "_average_speed", _over_reports)
+    other = validator.expect(given, []).tolls
+    assert [each[:2] for each in other] == [each[:2] for each in found]
+    pairs = list(zip(found, other, strict=True))
+    assert sum(one[2] != two[2] for one, two in pairs) > 0.5 * len(pairs)
+    assert sum(one[3] != two[3] for one, two in pairs) > 0.01 * len(pairs)
 
 
 def test_past_tolls_are_of_each_vehicle_its_days_and_expressway() -> None:

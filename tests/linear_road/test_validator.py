@@ -117,7 +117,7 @@ def test_cars_are_counted_once_and_in_the_minute_before_only() -> None:
     early = [*crowd(0, 10, 60, 20), report(119, 1, 10), report(120, 2, 10)]
     found = expected(early)
     assert of(found, 1) == [(119, 20, 200)]
-    assert of(found, 2) == [(120, 20, 0)]
+    assert of(found, 2) == [(120, (20 + 30) // 2, 0)]
 
 
 def test_the_exit_lane_counts_in_the_statistics() -> None:
@@ -125,16 +125,36 @@ def test_the_exit_lane_counts_in_the_statistics() -> None:
     assert of(expected(rows), 1) == [(60, 20, 2)]
 
 
-def test_the_average_is_of_all_reports_of_five_minutes() -> None:
-    rows = [report(0, 1, 10, spd=10), report(61, 2, 10, spd=40), report(62, 3, 10, spd=50)]
+def test_the_average_is_the_mean_of_the_averages_of_five_minutes() -> None:
+    rows = [report(0, 1, 10, spd=10), report(61, 2, 10, spd=40), report(62, 3, 10, spd=51)]
     rows += [report(299, 4, 10, spd=90), report(300, 5, 10), report(359, 6, 10)]
     found = expected(rows)
     assert of(found, 1) == [(0, 0, 0)]
     assert of(found, 2) == [(61, 10, 0)]
-    assert of(found, 4) == [(299, (10 + 40 + 50) // 3, 0)]
-    assert of(found, 5) == [(300, (10 + 40 + 50 + 90) // 4, 0)]
-    assert of(expected([*rows, report(360, 7, 10)]), 7) == [(360, (40 + 50 + 90 + 30 + 30) // 5, 0)]
+    assert of(found, 4) == [(299, int((10 + 45.5) / 2), 0)]
+    assert of(found, 5) == [(300, int((10 + 45.5 + 90) / 3), 0)]
+    assert of(expected([*rows, report(360, 7, 10)]), 7) == [(360, int((45.5 + 90 + 30) / 3), 0)]
     assert of(expected([*rows, report(660, 7, 10)]), 7) == [(660, 0, 0)]
+
+
+def test_a_car_counts_once_in_a_minute_however_often_it_reports() -> None:
+    rows = [report(0, 1, 10, spd=20), report(20, 1, 10, spd=30), report(40, 1, 10, spd=31)]
+    rows += [report(10, 2, 10, spd=60), report(60, 3, 10)]
+    assert of(expected(rows), 3) == [(60, int((27 + 60) / 2), 0)]  # of reports: 35
+
+
+@pytest.mark.parametrize("cars", range(1, 8))
+def test_a_mean_that_is_a_whole_number_is_not_rounded_down(cars: int) -> None:
+    """Thirds and sevenths have no end, but their sum has."""
+    rows = []
+    for minute in range(3):
+        for car in range(3 * cars):
+            speeds = (20, 20, 21) if (minute + car) % 3 else (20, 20, 18)  # 61/3, 61/3, 58/3: 20
+            for at, spd in enumerate(speeds):
+                rows.append(
+                    report(60 * minute + 20 * at + car % 20, 100 * minute + car, 10, spd=spd)
+                )
+    assert of(expected([*rows, report(180, 9999, 10)]), 9999) == [(180, 20, 0)]
 
 
 def test_segments_directions_and_expressways_do_not_mix() -> None:

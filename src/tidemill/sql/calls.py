@@ -56,8 +56,12 @@ def show_seq(node: exp.Table) -> None:
     node.meta[_WITH_SEQ] = True
 
 
+def shows_seq(node: exp.Table) -> bool:
+    return bool(node._meta and _WITH_SEQ in node.meta)
+
+
 def _seen(table: StreamTable, node: exp.Table) -> StreamTable:
-    if not (node._meta and _WITH_SEQ in node.meta):
+    if not shows_seq(node):
         return table
     seq = Column(SEQ, SqlType.parse("BIGINT"), nullable=False)
     return _WithSeq(table.name, (*table.columns, seq), table.time_column)

@@ -33,7 +33,7 @@ from tidemill.views.kept.definition import (
 )
 from tidemill.views.kept.desk import Desk
 from tidemill.views.kept.ledger import Ledger
-from tidemill.views.kept.reads import reads_others
+from tidemill.views.kept.reads import depends_on, reads_others, table_names
 from tidemill.views.kept.rows import Rows
 from tidemill.views.kept.streams import Streams, clock_of_hot, time_of
 from tidemill.views.kept.ticks import Ticks
@@ -98,6 +98,7 @@ class Kept:
         self.retry_at_s = 0.0
         self._retry_s = RETRY_S_MIN
         self._desk = desk
+        self._names = table_names(self.definition.tree())
         self._ledgers: tuple[Ledger, ...] = ()
         self._course: Course | None = None
 
@@ -132,6 +133,12 @@ class Kept:
             self.cost_ms = (time.perf_counter() - began) * 1_000
         self.error, self._retry_s, self.retry_at_s = None, RETRY_S_MIN, 0.0
         return has_worked
+
+    def reads(self, table_id: int) -> bool:
+        """Whether its answers depend on a reference table, perhaps by way of views."""
+        snapshot = self._desk.snapshot()
+        found = (snapshot.find(name) for name in self._names)
+        return any(table is not None and depends_on(table, table_id, snapshot) for table in found)
 
     def fail(self, error: TidemillError) -> None:
         """Try again later."""
@@ -262,6 +269,28 @@ class KeptQueries:
         if failed is not None:
             raise failed
         return count
+
+    def answer_before_change(self, table_id: int) -> None:
+        """Before a reference table changes: evaluate what is due of the queries that read it, with
+        the table as it still is. A query that fails does not hold up the change."""
+        if not any(kept.reads(table_id) for kept in self._kept):
+            return
+        with self._turn:
+            for kept in self._behind(table_id):
+                try:
+                    while kept.step():
+                        pass
+                except Exception as error:
+                    self._note(kept, error)
+
+    def _behind(self, table_id: int) -> list[Kept]:
+        """The queries that read a table, and those whose answers they read, in order."""
+        needed: set[int] = set()
+        for kept in reversed(self._kept):
+            if kept.table.table_id in needed or kept.reads(table_id):
+                needed.add(kept.table.table_id)
+                needed.update(begin.table_id for begin in kept.definition.streams)
+        return [kept for kept in self._kept if kept.table.table_id in needed]
 
     def status(self) -> list[KeptStatus]:
         return [kept.status() for kept in self._kept]

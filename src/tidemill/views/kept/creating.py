@@ -17,6 +17,7 @@ from tidemill.views.defining import check_settled
 from tidemill.views.kept.closes import describe_closes
 from tidemill.views.kept.definition import TIME_NAME, Definition, StreamBegin
 from tidemill.views.kept.desk import Answer, Desk
+from tidemill.views.kept.keys_apart import check_keys_apart
 from tidemill.views.kept.reads import check_reads, leading, reads_of
 from tidemill.views.kept.row_query import describe_rows
 from tidemill.views.kept.streams import ClockOf, streams_behind, time_of
@@ -37,6 +38,8 @@ def design(statement: st.CreateKeptQuery, desk: Desk, clock_of: ClockOf) -> NewT
             hint="keep them under another name",
             position=statement.position,
         )
+    if statement.slide.every_row:
+        check_keys_apart(statement.query, snapshot)
     check_settled(snapshot, (read.table.table_id for read in reads), statement.position)
     first = leading(reads)
     reads = [first, *(read for read in reads if read is not first)]

@@ -10,10 +10,11 @@ from sqlglot import exp
 from tidemill.catalog.model import Snapshot, Table
 from tidemill.errors import Position, QueryError, UnsupportedError
 from tidemill.sql.calls import Call, read_call
-from tidemill.sql.names import position_of
+from tidemill.sql.names import position_of, table_name_of
 from tidemill.sql.scopes import base_table
 from tidemill.sql.windows import window_call
 from tidemill.types import Column
+from tidemill.views.defining import ViewDefinition
 
 KEPT_ARGS = ("joins", "pivots", "sample", "laterals")
 
@@ -77,6 +78,20 @@ def reads_others(tree: exp.Expression, snapshot: Snapshot) -> bool:
     nodes = tree.find_all(exp.Table)
     found = (cast("Table | None", base_table(node, snapshot.find)) for node in nodes)
     return any(table is not None and not table.is_streaming for table in found)
+
+
+def table_names(tree: exp.Expression) -> frozenset[str]:
+    """The names of tables in a query, those of WITH queries among them."""
+    names = (table_name_of(node) for node in tree.find_all(exp.Table))
+    return frozenset(name for name in names if name is not None)
+
+
+def depends_on(table: Table, table_id: int, snapshot: Snapshot) -> bool:
+    """Whether a table is the one with that number, or a view that reads it."""
+    if not table.is_view:
+        return table.table_id == table_id
+    behind = map(snapshot.table, ViewDefinition.of(table).tables)
+    return any(each is not None and depends_on(each, table_id, snapshot) for each in behind)
 
 
 def check_reads(reads: list[Read]) -> None:

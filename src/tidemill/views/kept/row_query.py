@@ -19,6 +19,7 @@ from tidemill.federation.duck import REFERENCE
 from tidemill.federation.planner import unbound_tables
 from tidemill.federation.references import physical_name
 from tidemill.hot.gather import SEQ_FIELD
+from tidemill.sql.calls import SEQ, show_seq, shows_seq
 from tidemill.sql.names import position_of
 from tidemill.sql.now import NOW, bind_now, is_now
 from tidemill.sql.prev import rewrite_prev
@@ -27,7 +28,7 @@ from tidemill.types import Column, SqlType
 from tidemill.views.kept.before import Before, take_before
 from tidemill.views.kept.definition import TIME_NAME, Definition
 from tidemill.views.kept.desk import Answer, Desk
-from tidemill.views.kept.reads import Read, leading, reads_of
+from tidemill.views.kept.reads import Read, leading, reads_of, wrapped
 from tidemill.views.kept.sides import SIDE, Side, take_sides
 from tidemill.views.kept.streams import moment, time_of
 from tidemill.views.kept.tagging import TIME, finished, has_aggregates, hide_seq, tagged
@@ -119,6 +120,20 @@ def row_query(definition: Definition, snapshot: Snapshot, answer_time: Column | 
     text = single.sql(dialect="duckdb")
     time = time_of(read.table)
     return RowQuery(read.table, read, time, text, sql, uses_now, before, sides, is_narrow)
+
+
+def arrived_query(definition: Definition, snapshot: Snapshot) -> exp.Expression:
+    """The query over a window of time, without rows whose number is above ``$tm_hi``."""
+    tree = rewrite_prev(definition.tree(), snapshot.find)
+    (read,) = reads_of(tree, snapshot)
+    is_shown = shows_seq(read.node)  # to PREV, whose SELECT names its columns
+    show_seq(read.node)
+    upto = exp.LTE(this=exp.column(SEQ), expression=exp.Placeholder(this="tm_hi"))
+    source = wrapped(read, upto)
+    if not is_shown:
+        source.this.expressions[0].set("except_", [exp.to_identifier(SEQ)])
+    read.node.replace(source)
+    return tree
 
 
 def _tagged(

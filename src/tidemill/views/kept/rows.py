@@ -7,7 +7,8 @@ answers, is
 - without a window: the row itself;
 - ``RECENT(t, rows => k [, partition_by => key])``: the newest k rows (of the row's key), the row
   among them, without rows that came later or are younger;
-- ``RECENT(t, INTERVAL …)``: the window that ends with the row. Rows of one time are answered once.
+- ``RECENT(t, INTERVAL …)``: the window that ends at the row's time, of rows that arrived before it,
+  the row among them.
 
 Rows are taken in batches. Where the query allows it, the windows of a whole batch are one relation
 and one evaluation (``tagging``); otherwise they are evaluated one by one. Rows that a load brings
@@ -16,7 +17,8 @@ straight into history are answered when it is committed, in steps of ``LOAD_ROWS
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -37,14 +39,15 @@ from tidemill.views.kept.desk import Desk
 from tidemill.views.kept.holding import numbers
 from tidemill.views.kept.ledger import Ledger
 from tidemill.views.kept.newest import NewestRows, alone, like, rows_held
-from tidemill.views.kept.row_query import WINDOWS, RowQuery, row_query
+from tidemill.views.kept.row_query import WINDOWS, RowQuery, arrived_query, row_query
 from tidemill.views.kept.sides import Sides
 from tidemill.views.kept.streams import Streams, moment, parameter, with_time
 from tidemill.views.kept.tagging import ROW, TIME
+from tidemill.views.kept.time_windows import TimeWindows
 
 BATCH_ROWS = 65_536
 WINDOW_ROWS_MAX = 1_000_000
-TIMES_AT_ONCE = 256
+ASKED_AT_ONCE = 256
 LOAD_ROWS = 500_000
 TOP_ROWS_MAX = 1_000
 
@@ -70,6 +73,7 @@ class Rows:
         self._time = time
         self._own_time = time if own_time else None
         self._known: tuple[int, RowQuery] | None = None
+        self._known_arrived: tuple[int, exp.Expression] | None = None
         self._known_sides: tuple[RowQuery, Sides] | None = None
         self._newest: NewestRows | None = None
         self._trees: dict[str, exp.Expression] = {}
@@ -171,8 +175,11 @@ class Rows:
         rows, high = self._rows_between(table, low, high, LOAD_ROWS)
         if self._ready(rows) < rows.num_rows:
             return False
-        answers = [self._answers(table, part, is_loaded=True) for part in self._parts(rows)]
-        self._loads.store(pa.concat_tables(answers) if answers else pa.table({}), high)
+        for answers, seq in self._answers(table, rows, is_loaded=True):
+            is_last = seq == _last_seq(rows)
+            self._loads.store(answers, high if is_last else seq)
+        if not rows.num_rows:
+            self._loads.store(rows, high)
         self._loads.close()
         self._newest = None
         return True
@@ -219,31 +226,36 @@ class Rows:
 
     def _answer_all(self, table: Table, rows: pa.Table, high: int) -> None:
         """Answer and store a batch, in parts whose windows are not too large together."""
-        for part in self._parts(rows):
-            is_last = part.num_rows and part.column(SEQ)[-1] == rows.column(SEQ)[-1]
-            offset = high if is_last else int(part.column(SEQ)[-1].as_py())
-            self._ledger.store(self._answers(table, part, is_loaded=False), offset)
+        for answers, seq in self._answers(table, rows, is_loaded=False):
+            is_last = seq == _last_seq(rows)
+            self._ledger.store(answers, high if is_last else seq)
         if not rows.num_rows:
             self._ledger.store(rows, high)
 
-    def _parts(self, rows: pa.Table) -> list[pa.Table]:
-        count = self._query().rows
-        step = TIMES_AT_ONCE if count is None else max(WINDOW_ROWS_MAX // count, 1)
-        return [rows.slice(start, step) for start in range(0, rows.num_rows, step)]
-
-    def _answers(self, table: Table, rows: pa.Table, *, is_loaded: bool) -> pa.Table:
+    def _answers(
+        self, table: Table, rows: pa.Table, *, is_loaded: bool
+    ) -> Iterator[tuple[pa.Table, int]]:
+        """The answers to rows, part by part, each with the number of the last row it answers."""
         query = self._query()
-        self.last_us = int(_times(rows, query).max())
         if query.rows is None:
-            return self._by_time(rows, query)
-        windows = self._windows(table, rows, query, is_loaded)
+            yield from self._by_time(table, rows, query)
+            return
+        step = max(WINDOW_ROWS_MAX // query.rows, 1)
+        for start in range(0, rows.num_rows, step):
+            part = rows.slice(start, step)
+            windows = self._windows(table, part, query, is_loaded)
+            yield self._answer(windows, part, query), _last_seq(part)
+
+    def _answer(self, windows: pa.Table, rows: pa.Table, query: RowQuery) -> pa.Table:
+        """The answers to some rows, whose windows are given."""
+        self.last_us = int(_times(rows, query).max())
         others = self._sides(query).read(rows, _times(rows, query)) if query.sides else {}
-        if query.tagged is not None:
-            windows = with_before(windows, query.before)
-            if query.is_narrow:
-                windows = _of_their_time(windows, query.time.name)
-            return self._desk.run(query.tagged, {}, {WINDOWS: windows, **others})[0]
-        return self._one_by_one(windows, rows, query, others)
+        if query.tagged is None:
+            return self._one_by_one(windows, rows, query, others)
+        windows = with_before(windows, query.before)
+        if query.is_narrow:
+            windows = _of_their_time(windows, query.time.name)
+        return self._desk.run(query.tagged, {}, {WINDOWS: windows, **others})[0]
 
     def _windows(self, table: Table, rows: pa.Table, query: RowQuery, is_loaded: bool) -> pa.Table:
         if query.read.call is None:
@@ -305,14 +317,57 @@ class Rows:
             parts.append(self._timed(answer, int(us)))
         return pa.concat_tables(parts)
 
-    def _by_time(self, rows: pa.Table, query: RowQuery) -> pa.Table:
-        """Windows of time: one evaluation for each time, in order."""
-        tree = self._trees.setdefault("timed", self._definition.tree())
-        parts = []
-        for us in np.unique(_times(rows, query)):
-            answer, _ = self._desk.evaluate(tree, int(us))
-            parts.append(self._timed(answer, int(us)))
-        return pa.concat_tables(parts)
+    def _by_time(
+        self, table: Table, rows: pa.Table, query: RowQuery
+    ) -> Iterator[tuple[pa.Table, int]]:
+        """Windows of time; where they are not at hand, the query itself reads each."""
+        call = query.read.call
+        assert call is not None
+        if query.tagged is None:
+            yield from self._by_asking(rows, query)
+            return
+        made = TimeWindows(query.time.name, call.size_us, partial(self._span, table, query.time))
+        for part, windows in made.of(rows):
+            if windows is None:
+                yield from self._by_asking(part, query)
+            else:
+                yield self._answer(windows, part, query), _last_seq(part)
+
+    def _by_asking(self, rows: pa.Table, query: RowQuery) -> Iterator[tuple[pa.Table, int]]:
+        tree, parts, seq = self._arrived(), list[pa.Table](), 0
+        for seq, us in zip(rows.column(SEQ).to_pylist(), _times(rows, query).tolist(), strict=True):
+            self.last_us = us
+            answer, _ = self._desk.evaluate(tree, us, {"tm_hi": seq})
+            parts.append(self._timed(answer, us))
+            if len(parts) == ASKED_AT_ONCE or sum(map(len, parts)) > BATCH_ROWS:
+                yield pa.concat_tables(parts), seq
+                parts = []
+        if parts:
+            yield pa.concat_tables(parts), seq
+
+    def _arrived(self) -> exp.Expression:
+        """The same tree with every call, while no definition changes."""
+        definition_id = self._desk.snapshot().definition_id
+        if self._known_arrived is None or self._known_arrived[0] != definition_id:
+            tree = arrived_query(self._definition, self._desk.snapshot())
+            self._known_arrived = (definition_id, tree)
+        return self._known_arrived[1]
+
+    def _span(
+        self, table: Table, time: Column, low_us: int, high_us: int, seq: int, count: int
+    ) -> pa.Table:
+        """Rows of a span of time up to a number, wherever they are, and so many at most."""
+        tree = self._trees.get("span")
+        if tree is None:
+            since = exp.GTE(this=_column(time), expression=parameter("tm_since", time))
+            until = exp.LTE(this=_column(time), expression=parameter("tm_until", time))
+            upto = exp.LTE(this=exp.column(SEQ), expression=exp.Placeholder(this="tm_hi"))
+            select = self._tree("span", table, exp.and_(since, until, upto))
+            tree = select.limit(exp.Placeholder(this="tm_count"), copy=False)
+        bounds = {"tm_since": moment(low_us, time), "tm_until": moment(high_us, time)}
+        values = {**bounds, "tm_hi": seq, "tm_count": count}
+        answer, _ = self._desk.evaluate(tree, None, values, exact=True)
+        return like(answer, table.schema.append(SEQ_FIELD))
 
     def _timed(self, answer: pa.Table, us: int) -> pa.Table:
         if self._own_time is None:
@@ -347,6 +402,14 @@ def _held_sql(table: Table, query: RowQuery) -> str:
         f"list_min(max({time}, {count})) AS tm_low FROM {stream} {upto}{grouped}) AS m"
         f" ON {same}s.{time} >= m.tm_low WHERE s.{SEQ} <= $tm_hi"
     )
+
+
+def _last_seq(rows: pa.Table) -> int:
+    return int(rows.column(SEQ)[-1].as_py())
+
+
+def _column(time: Column) -> exp.Column:
+    return exp.column(time.name, quoted=True)
 
 
 def _times(rows: pa.Table, query: RowQuery) -> npt.NDArray[np.int64]:
