@@ -14,7 +14,16 @@ import sqlalchemy as sa
 
 from tidemill.catalog import schema
 from tidemill.catalog.frozen import FrozenMap
-from tidemill.catalog.model import Bound, DataFile, NewFile, Package, Reservation
+from tidemill.catalog.model import (
+    Bound,
+    DataFile,
+    Generation,
+    NewFile,
+    Package,
+    Ranged,
+    Reservation,
+    overlapping,
+)
 from tidemill.catalog.prepared import InsertOf, Prepared
 
 Run = Callable[..., Any]
@@ -27,9 +36,7 @@ REASON_CHARS_MAX = 10_000
 """How much of the reason is kept for which a package was set aside."""
 
 
-def named(
-    new: NewFile, file_id: int, table_id: int, generation: int, is_anchor: bool, snapshot_id: int
-) -> DataFile:
+def named(new: NewFile, file_id: int, table_id: int, generation: int, snapshot_id: int) -> DataFile:
     """The file as the catalog will know it."""
     return DataFile(
         path=new.path,
@@ -48,7 +55,6 @@ def named(
         file_id=file_id,
         table_id=table_id,
         generation=generation,
-        is_anchor=is_anchor,
         created_snapshot=snapshot_id,
     )
 
@@ -71,7 +77,6 @@ def file_row(file: DataFile) -> dict[str, object]:
         "origin": file.origin,
         "ranges": json.dumps(dict(file.ranges)) if file.ranges else None,
         "generation": file.generation,
-        "is_anchor": file.is_anchor,
         "created_snapshot": file.created_snapshot,
     }
 
@@ -89,7 +94,7 @@ _C = schema.files.c
 FILE_COLUMNS = (
     *(_C.path, _C.kind, _C.lo_us, _C.hi_us, _C.row_count, _C.byte_count, _C.row_groups),
     *(_C.time_min_us, _C.time_max_us, _C.seq_min, _C.seq_max, _C.origin, _C.ranges),
-    *(_C.file_id, _C.table_id, _C.generation, _C.is_anchor, _C.created_snapshot),
+    *(_C.file_id, _C.table_id, _C.generation, _C.created_snapshot),
 )
 _RANGES = FILE_COLUMNS.index(_C.ranges)
 
@@ -117,15 +122,38 @@ def drop_files(run: Run, file_ids: Sequence[int], snapshot_id: int) -> None:
         )
 
 
-def raise_generations(
-    run: Run, table_id: int, places: Iterable[tuple[int, int]]
-) -> dict[tuple[int, int], int]:
-    """The next generation of each partition; a partition begins with 1."""
-    raised: dict[tuple[int, int], int] = {}
-    for lo_us, hi_us in sorted(places):
-        row = {"table_id": table_id, "lo_us": lo_us, "hi_us": hi_us, "generation": 1}
-        raised[lo_us, hi_us] = run(_RAISE_GENERATION, row).scalar_one()
+def raise_generations(run: Run, table_id: int, places: Iterable[Ranged]) -> list[Generation]:
+    """The next generations of the spans of time that places touch; a span begins with 1.
+
+    Spans do not overlap. Those that a place reaches into become one with it, and go on from the
+    highest of their generations: that of a moment never goes back, whatever is merged.
+    """
+    raised: list[Generation] = []
+    for group in overlapping(places):
+        lo_us, hi_us = min(each.lo_us for each in group), max(each.hi_us for each in group)
+        made = _raise_span(run, table_id, lo_us, hi_us)
+        raised = [each for each in raised if each.lo_us < made.lo_us or each.hi_us > made.hi_us]
+        raised.append(made)
     return raised
+
+
+def _raise_span(run: Run, table_id: int, lo_us: int, hi_us: int) -> Generation:
+    where = {"of_table": table_id, "from_us": lo_us, "to_us": hi_us}
+    spans = [Generation(*row) for row in run(_RAISE_GENERATIONS, where)]
+    if len(spans) == 1 and spans[0].lo_us <= lo_us and spans[0].hi_us >= hi_us:
+        return spans[0]
+    made = Generation(
+        min([lo_us, *(span.lo_us for span in spans)]),
+        max([hi_us, *(span.hi_us for span in spans)]),
+        max((span.number for span in spans), default=1),
+    )
+    c = schema.partitions.c
+    if spans:
+        inside = c.lo_us.between(made.lo_us, made.hi_us - 1)
+        run(sa.delete(schema.partitions).where(c.table_id == table_id, inside))
+    values = {"table_id": table_id, "lo_us": made.lo_us, "hi_us": made.hi_us}
+    run(_INSERT_GENERATION, {**values, "generation": made.number})
+    return made
 
 
 def next_file_id(run: Run, count: int) -> int:
@@ -218,13 +246,23 @@ def _put(table: sa.Table, *names: str) -> Prepared:
     return Prepared(build)
 
 
-def _raise_generation(insert: InsertOf) -> sa.ClauseElement:
-    partitions = schema.partitions
-    raised = insert(partitions).on_conflict_do_update(
-        index_elements=list(partitions.primary_key),
-        set_={"generation": partitions.c.generation + 1},
+def _raise_generations(_: InsertOf) -> sa.ClauseElement:
+    """One more for the spans that reach into a range, of which at most one begins before it."""
+    spans, earlier = schema.partitions.c, schema.partitions.alias().c
+    table_id: sa.BindParameter[int] = sa.bindparam("of_table")
+    from_us: sa.BindParameter[int] = sa.bindparam("from_us")
+    to_us: sa.BindParameter[int] = sa.bindparam("to_us")
+    nearest = sa.select(sa.func.max(earlier.lo_us)).where(
+        earlier.table_id == table_id, earlier.lo_us <= from_us
     )
-    return raised.returning(partitions.c.generation)
+    reached = sa.and_(
+        spans.table_id == table_id,
+        spans.lo_us >= sa.func.coalesce(nearest.scalar_subquery(), from_us),
+        spans.lo_us < to_us,
+        spans.hi_us > from_us,
+    )
+    raised = sa.update(schema.partitions).values(generation=spans.generation + 1).where(reached)
+    return raised.returning(spans.lo_us, spans.hi_us, spans.generation)
 
 
 def _next_file_id(_: InsertOf) -> sa.ClauseElement:
@@ -239,7 +277,8 @@ def _last_mark(_: InsertOf) -> sa.ClauseElement:
     return mine.order_by(marks.at_us.desc()).limit(1)
 
 
-_RAISE_GENERATION = Prepared(_raise_generation)
+_RAISE_GENERATIONS = Prepared(_raise_generations)
+_INSERT_GENERATION = Prepared(lambda insert: insert(schema.partitions))
 _NEXT_FILE_ID = Prepared(_next_file_id)
 _LAST_MARK = Prepared(_last_mark)
 _INSERT_FILE = Prepared(lambda insert: insert(schema.files))

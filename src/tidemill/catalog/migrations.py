@@ -157,7 +157,54 @@ def replaced(connection: sa.Connection, now_us: int) -> None:
     )
 
 
-MIGRATIONS: tuple[Migration, ...] = (base, owners_and_meta, history, views, replaced)
+def generations(connection: sa.Connection, now_us: int) -> None:
+    """Version 6: spans of time with generations do not overlap; anchors are found, not stored.
+
+    Until now there was one generation for each pair of bounds that files ever had, so that a range
+    merged of others began again with 1, and so did late rows behind it. What overlaps becomes one
+    span and keeps the highest. Ranges of rows set aside are of arrival, those of deletes may reach
+    over any number of partitions: neither have generations of their own any more.
+    """
+    kinds: dict[tuple[int, int, int], set[str]] = {}
+    for *place, kind in connection.execute(
+        sa.text("SELECT DISTINCT table_id, lo_us, hi_us, kind FROM tidemill_files")
+    ):
+        kinds.setdefault((place[0], place[1], place[2]), set()).add(kind)
+    spans: list[list[int]] = []
+    for *found, generation in connection.execute(
+        sa.text(
+            "SELECT table_id, lo_us, hi_us, generation FROM tidemill_partitions "
+            "ORDER BY table_id, lo_us"
+        )
+    ):
+        table_id, lo_us, hi_us = found
+        if not kinds.get((table_id, lo_us, hi_us), {"rows"}) & {"rows", "digest"}:
+            continue
+        last = spans[-1] if spans else [0, 0, 0, 0]
+        if last[0] == table_id and lo_us < last[2]:
+            last[2], last[3] = max(last[2], hi_us), max(last[3], generation)
+        else:
+            spans.append([table_id, lo_us, hi_us, generation])
+    _execute(
+        connection,
+        "DELETE FROM tidemill_partitions",
+        "ALTER TABLE tidemill_files DROP COLUMN is_anchor",
+    )
+    for table_id, lo_us, hi_us, generation in spans:
+        connection.execute(
+            sa.text("INSERT INTO tidemill_partitions VALUES (:t, :lo, :hi, :g)"),
+            {"t": table_id, "lo": lo_us, "hi": hi_us, "g": generation},
+        )
+
+
+MIGRATIONS: tuple[Migration, ...] = (
+    base,
+    owners_and_meta,
+    history,
+    views,
+    replaced,
+    generations,
+)
 VERSION = len(MIGRATIONS)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from itertools import chain
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
 
@@ -185,14 +185,12 @@ class DataFile(NewFile):
     """A file that the catalog names.
 
     ``generation`` is the one that its commit began in the partition; it grows with every commit
-    that touches the partition. An anchor begins a partition, or takes the place of all its rows;
-    other files are revisions of it.
+    that touches the partition.
     """
 
     file_id: int = 0
     table_id: int = 0
     generation: int = 0
-    is_anchor: bool = True
     created_snapshot: int = 0
 
     @property
@@ -203,7 +201,11 @@ class DataFile(NewFile):
     @property
     def is_of_partition(self) -> bool:
         """Whether a partition's rows need it; late and rejected rows are kept beside."""
-        return self.kind in (FILE_ROWS, FILE_DELETES, FILE_DIGEST)
+        return self.is_rows or self.is_deletes
+
+    @property
+    def is_deletes(self) -> bool:
+        return self.kind == FILE_DELETES
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,8 +218,24 @@ class Reservation:
 
 
 @dataclass(frozen=True, slots=True)
+class Generation:
+    """The generation of a span of time, whose end is not included."""
+
+    lo_us: int
+    hi_us: int
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
 class Partition:
-    """Files of one time range, whose end is not included, in the order of their generations."""
+    """The files of one time range, whose end is not included, in the order of their commits.
+
+    Files whose ranges overlap are of one partition, which reaches from the first begin to the last
+    end: a compaction that merges ranges, or a late row behind one, makes no second partition of
+    the same time. So partitions of a table never overlap. The anchor is the files of the first
+    commit, those of later ones are revisions of it. ``generation`` grows with every commit that
+    touches the partition and is carried on when partitions are merged.
+    """
 
     lo_us: int
     hi_us: int
@@ -225,13 +243,27 @@ class Partition:
     files: tuple[DataFile, ...]
 
     @classmethod
-    def of(cls, files: tuple[DataFile, ...]) -> Partition:
-        last = files[-1]
-        return cls(last.lo_us, last.hi_us, last.generation, files)
+    def of(cls, files: Iterable[DataFile]) -> Partition:
+        ordered = tuple(sorted(files, key=lambda file: file.file_id))
+        return cls(
+            min(file.lo_us for file in ordered),
+            max(file.hi_us for file in ordered),
+            max(file.generation for file in ordered),
+            ordered,
+        )
 
     @property
     def place(self) -> tuple[int, int]:
         return self.lo_us, self.hi_us
+
+    def is_anchor(self, file: DataFile) -> bool:
+        """Whether one of its files came with the first commit that is left."""
+        return file.created_snapshot == self.files[0].created_snapshot
+
+    @property
+    def revisions(self) -> int:
+        """How many files came after the anchor."""
+        return sum(not self.is_anchor(file) for file in self.files)
 
     @property
     def rows(self) -> int:
@@ -251,12 +283,9 @@ class _Files:
     def __get__(self, history: History | None, _: type) -> tuple[DataFile, ...]:
         if history is None:
             return ()
-        by_begin: dict[int, list[DataFile]] = {}
-        for each in sorted((*history.partitions, *history.sides), key=lambda each: each.place):
-            by_begin.setdefault(each.lo_us, []).extend(each.files)
-        for group in by_begin.values():
-            group.sort(key=lambda file: file.place)
-        files = tuple(chain.from_iterable(by_begin.values()))
+        grouped = (each.files for each in (*history.partitions, *history.sides))
+        every = chain(chain.from_iterable(grouped), history.deletes)
+        files = tuple(sorted(every, key=lambda file: file.place))
         history.__dict__["files"] = files
         return files
 
@@ -282,19 +311,21 @@ class History(_Plain):
 
     @cached_property
     def partitions(self) -> tuple[Partition, ...]:
-        """The files of rows, deletes and partials, by begin and end of their time range."""
-        return _grouped(file for file in self.files if file.is_of_partition)
+        """The files of rows or partials, by spans of time that do not overlap."""
+        return tuple(
+            Partition.of(group) for group in overlapping(f for f in self.files if f.is_rows)
+        )
 
     @cached_property
     def sides(self) -> tuple[Partition, ...]:
         """The files of late and rejected rows in the same way; their ranges are of arrival."""
-        return _grouped(file for file in self.files if not file.is_of_partition)
+        beside = (file for file in self.files if not file.is_of_partition)
+        return tuple(Partition.of(group) for group in overlapping(beside))
 
     @cached_property
     def deletes(self) -> tuple[DataFile, ...]:
-        """The files that take rows away."""
-        grouped = (file for partition in self.partitions for file in partition.files)
-        return tuple(file for file in grouped if file.kind == FILE_DELETES)
+        """The files that take rows away, from as many partitions as their ranges reach into."""
+        return tuple(file for file in self.files if file.is_deletes)
 
     @cached_property
     def rows(self) -> int:
@@ -306,11 +337,32 @@ class History(_Plain):
         return sum(each.bytes for each in self.partitions)
 
 
-def _grouped(files: Iterable[DataFile]) -> tuple[Partition, ...]:
-    groups: dict[tuple[int, int], list[DataFile]] = {}
-    for file in files:
-        groups.setdefault((file.lo_us, file.hi_us), []).append(file)
-    return tuple(Partition.of(tuple(groups[place])) for place in sorted(groups))
+class Ranged(Protocol):
+    """What has a range of time."""
+
+    @property
+    def lo_us(self) -> int: ...
+
+    @property
+    def hi_us(self) -> int: ...
+
+
+Range = TypeVar("Range", bound=Ranged)
+
+
+def overlapping(ranges: Iterable[Range]) -> list[list[Range]]:
+    """Groups of ranges that overlap, directly or through others of their group, the oldest first;
+    ranges that only touch do not."""
+    groups: list[list[Range]] = []
+    reach_us = 0
+    for each in sorted(ranges, key=lambda each: each.lo_us):
+        if groups and each.lo_us < reach_us:
+            groups[-1].append(each)
+            reach_us = max(reach_us, each.hi_us)
+        else:
+            groups.append([each])
+            reach_us = each.hi_us
+    return groups
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,24 @@ import sqlalchemy as sa
 from tidemill.catalog import schema
 from tidemill.catalog.filing import FILE_COLUMNS, file_of
 from tidemill.catalog.frozen import FrozenMap
-from tidemill.catalog.model import DataFile, History, Index, Reservation, Snapshot, Source, Table
+from tidemill.catalog.model import (
+    DataFile,
+    Generation,
+    History,
+    Index,
+    Reservation,
+    Snapshot,
+    Source,
+    Table,
+)
 from tidemill.catalog.prepared import Prepared
 from tidemill.catalog.schema import live_at
-from tidemill.catalog.splicing import rewound, with_reservations, with_reserved
+from tidemill.catalog.splicing import (
+    rewound,
+    with_generations,
+    with_reservations,
+    with_reserved,
+)
 from tidemill.types import Column, SqlType
 
 Rows = dict[int, list[sa.Row[Any]]]
@@ -123,16 +137,32 @@ def _histories(connection: sa.Connection, at: int, newer: Snapshot | None) -> di
         files = _files(connection, live_at(schema.files, at))
         base = {table_id: History(table_id, files=_sorted(files[table_id])) for table_id in files}
         left: dict[int, list[DataFile]] = {}
+        generations = _generations(connection)
     else:
         c = schema.files.c
         base = dict(newer.histories)
         left = _files(connection, sa.and_(c.dropped_snapshot > at, c.created_snapshot <= at))
+        generations = {}  # they are of the newest snapshot alone
     found: dict[int, History] = {}
     for table_id, moved_seq in _moved(connection, at):
         history = base.get(table_id) or History(table_id)
         older = rewound(history, at, left.get(table_id, ()), moved_seq or 0)
+        if table_id in generations:
+            parts = with_generations(older.partitions, generations[table_id])
+            older.__dict__["partitions"] = parts
         older = with_reservations(older, reservations.get(table_id, ()))
         found[table_id] = with_reserved(older, reserved.get(table_id, 0))
+    return found
+
+
+def _generations(connection: sa.Connection) -> dict[int, list[Generation]]:
+    """The generations of each table's time, as they are now."""
+    c = schema.partitions.c
+    found: dict[int, list[Generation]] = defaultdict(list)
+    for table_id, *span in connection.execute(
+        sa.select(c.table_id, c.lo_us, c.hi_us, c.generation).order_by(c.table_id, c.lo_us)
+    ):
+        found[table_id].append(Generation(*span))
     return found
 
 

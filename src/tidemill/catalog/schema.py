@@ -146,7 +146,6 @@ files = sa.Table(
     sa.Column("origin", sa.Text, nullable=False),
     sa.Column("ranges", sa.Text),
     sa.Column("generation", sa.BigInteger, nullable=False),
-    sa.Column("is_anchor", sa.Boolean, nullable=False),
     *_lifetime(),
 )
 
@@ -158,7 +157,8 @@ partitions = sa.Table(
     sa.Column("hi_us", sa.BigInteger, primary_key=True, autoincrement=False),
     sa.Column("generation", sa.BigInteger, nullable=False),
 )
-"""The highest generation that a partition ever had; not versioned, never goes back."""
+"""The highest generation that a span of time ever had; not versioned, never goes back. Spans of
+one table do not overlap, and every partition lies in one."""
 
 moves = sa.Table(
     "tidemill_moves",

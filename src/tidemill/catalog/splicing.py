@@ -8,12 +8,20 @@ carried over as far as it still holds; what it had not, is left for whoever asks
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
-from tidemill.catalog.model import FILE_DELETES, DataFile, History, Partition, Reservation
+from tidemill.catalog.model import (
+    DataFile,
+    Generation,
+    History,
+    NewFile,
+    Partition,
+    Reservation,
+    overlapping,
+)
 
 Item = TypeVar("Item")
 Place = tuple[int, ...]
@@ -23,20 +31,27 @@ def find_file(
     history: History, file_id: int, lo_us: int, hi_us: int, generation: int
 ) -> DataFile | None:
     """The live file of that id, time range and generation, if there is one."""
-    place = (lo_us, generation, file_id)
     for partitions in (history.partitions, history.sides):
-        partition = _find(partitions, _partition_place, (lo_us, hi_us))
-        file = _find(partition.files, _file_place, place) if partition else None
-        if file is not None:
-            return file
-    return None
+        for partition in reaching(partitions, lo_us, hi_us):
+            file = _find(partition.files, _file_id, (file_id,))
+            if file is not None:
+                return file
+    return _find(history.deletes, _file_place, (lo_us, generation, file_id))
 
 
-def holds_rows(history: History, lo_us: int, hi_us: int, without: Collection[int] = ()) -> bool:
-    """Whether a partition has a live file of rows or partials besides those ``without``."""
-    partition = _find(history.partitions, _partition_place, (lo_us, hi_us))
-    files = partition.files if partition else ()
-    return any(file.is_rows and file.file_id not in without for file in files)
+def reaching(partitions: tuple[Partition, ...], lo_us: int, hi_us: int) -> tuple[Partition, ...]:
+    """The partitions that reach into a range of time."""
+    start, end = _between(partitions, lo_us, hi_us)
+    return partitions[start:end]
+
+
+def concerned(history: History, deletes: NewFile) -> list[Partition]:
+    """The partitions that may lose rows by a file of deletes."""
+    return [
+        each
+        for each in reaching(history.partitions, deletes.lo_us, deletes.hi_us)
+        if any(f.seq_min <= deletes.seq_max and f.seq_max >= deletes.seq_min for f in each.files)
+    ]
 
 
 def with_files(
@@ -46,19 +61,24 @@ def with_files(
     *,
     moved_seq: int,
     reservations: Sequence[Reservation] = (),
+    generations: Sequence[Generation] = (),
 ) -> History:
-    """The history after a commit; ``drop`` are files that it holds."""
+    """The history after a commit; ``drop`` are files that it holds, ``generations`` those that the
+    commit raised."""
     changed = with_reservations(
         history, spliced(history.reservations, _first_seq, reservations, ())
     )
     fresh = changed.__dict__
     fresh["moved_seq"] = moved_seq
-    fresh["partitions"] = _spliced_partitions(history.partitions, *_only(add, drop, True))
-    fresh["sides"] = _spliced_partitions(history.sides, *_only(add, drop, False))
+    parts = _spliced_partitions(history.partitions, *_only(_is_rows, add, drop), generations)
+    fresh["partitions"] = with_generations(parts, generations)
+    fresh["sides"] = _spliced_partitions(history.sides, *_only(_is_side, add, drop))
+    added, dropped = _only(_is_deletes, add, drop)
+    fresh["deletes"] = spliced(
+        history.deletes, _file_place, added, [file.place for file in dropped]
+    )
     if add or drop:
         fresh.pop("files", None)
-    if any(file.kind == FILE_DELETES for file in (*add, *drop)):
-        fresh.pop("deletes", None)
     for name in ("rows", "bytes"):
         if name in fresh:
             fresh[name] += _total(add, name) - _total(drop, name)
@@ -71,7 +91,8 @@ def rewound(history: History, at: int, left: Iterable[DataFile], moved_seq: int)
     past = older.__dict__
     past["partitions"] = _until(history.partitions, at)
     past["sides"] = _until(history.sides, at)
-    for name in ("files", "deletes", "rows", "bytes"):
+    past["deletes"] = tuple(file for file in history.deletes if file.created_snapshot <= at)
+    for name in ("files", "rows", "bytes"):
         past.pop(name, None)
     missing = [file for file in left if find_file(older, *_whereabouts(file)) is None]
     return with_files(older, missing, (), moved_seq=moved_seq)
@@ -82,16 +103,30 @@ def _whereabouts(file: DataFile) -> tuple[int, int, int, int]:
 
 
 def _until(partitions: tuple[Partition, ...], at: int) -> tuple[Partition, ...]:
-    """Partitions without files that came after a snapshot; most are whole, and stay."""
+    """Partitions without files that came after a snapshot; most are whole, and stay. Of older
+    generations nothing is known but those of files."""
     kept: list[Partition] = []
     for each in partitions:
-        if each.files[-1].created_snapshot <= at:  # generations come one after the other
+        last = each.files[-1]  # files are in the order of their commits
+        if last.created_snapshot <= at and last.generation == each.generation:
             kept.append(each)
             continue
-        files = tuple(file for file in each.files if file.created_snapshot <= at)
-        if files:
-            kept.append(Partition.of(files))
+        files = (file for file in each.files if file.created_snapshot <= at)
+        kept.extend(Partition.of(group) for group in overlapping(files))
     return tuple(kept)
+
+
+def with_generations(
+    partitions: tuple[Partition, ...], generations: Iterable[Generation]
+) -> tuple[Partition, ...]:
+    """Partitions with the generations of the spans of time that reach into them."""
+    raised = [
+        replace(each, generation=span.number)
+        for span in generations
+        for each in reaching(partitions, span.lo_us, span.hi_us)
+        if each.generation < span.number
+    ]
+    return spliced(partitions, _partition_place, raised, [each.place for each in raised])
 
 
 def with_reservations(history: History, reservations: tuple[Reservation, ...]) -> History:
@@ -146,13 +181,30 @@ def _find(items: tuple[Item, ...], place_of: Callable[[Item], Place], place: Pla
     return items[at] if found else None
 
 
+def _between(partitions: tuple[Partition, ...], lo_us: int, hi_us: int) -> tuple[int, int]:
+    """Where the partitions are that reach into a range; they do not overlap."""
+    start = bisect_right(partitions, lo_us, key=_begin)
+    if start and partitions[start - 1].hi_us > lo_us:
+        start -= 1
+    return start, max(bisect_left(partitions, hi_us, start, key=_begin), start)
+
+
 def _only(
-    add: Sequence[DataFile], drop: Sequence[DataFile], of_partition: bool
+    belongs: Callable[[DataFile], bool], add: Sequence[DataFile], drop: Sequence[DataFile]
 ) -> tuple[list[DataFile], list[DataFile]]:
-    return (
-        [file for file in add if file.is_of_partition is of_partition],
-        [file for file in drop if file.is_of_partition is of_partition],
-    )
+    return [file for file in add if belongs(file)], [file for file in drop if belongs(file)]
+
+
+def _is_rows(file: DataFile) -> bool:
+    return file.is_rows
+
+
+def _is_deletes(file: DataFile) -> bool:
+    return file.is_deletes
+
+
+def _is_side(file: DataFile) -> bool:
+    return not file.is_of_partition
 
 
 def _total(files: Sequence[DataFile], name: str) -> int:
@@ -160,27 +212,39 @@ def _total(files: Sequence[DataFile], name: str) -> int:
 
 
 def _spliced_partitions(
-    partitions: tuple[Partition, ...], add: Sequence[DataFile], drop: Sequence[DataFile]
+    partitions: tuple[Partition, ...],
+    add: Sequence[DataFile],
+    drop: Sequence[DataFile],
+    generations: Sequence[Generation] = (),
 ) -> tuple[Partition, ...]:
-    edits: dict[Place, tuple[list[DataFile], list[Place]]] = defaultdict(lambda: ([], []))
-    for file in add:
-        edits[file.lo_us, file.hi_us][0].append(file)
-    for file in drop:
-        edits[file.lo_us, file.hi_us][1].append(file.place)
-    made: list[Partition] = []
-    gone: list[Place] = []
-    for place, (added, dropped) in edits.items():
-        before = _find(partitions, _partition_place, place)
-        if before is not None:
-            gone.append(place)
-        files = spliced(before.files if before else (), _file_place, added, dropped)
-        if files:
-            made.append(Partition.of(files))
-    return spliced(partitions, _partition_place, made, gone)
+    """Partitions after a commit: those that it touches are made anew of the files that are left
+    and of those that came, and may become one or fall apart by that."""
+    gone = {file.file_id for file in drop}
+    touched = {
+        number
+        for file in (*add, *drop)
+        for number in range(*_between(partitions, file.lo_us, file.hi_us))
+    }
+    left = [f for number in touched for f in partitions[number].files if f.file_id not in gone]
+    made = tuple(Partition.of(group) for group in overlapping([*left, *add]))
+    return spliced(
+        partitions,
+        _partition_place,
+        with_generations(made, generations),
+        [partitions[number].place for number in touched],
+    )
 
 
 def _file_place(file: DataFile) -> Place:
     return file.place
+
+
+def _file_id(file: DataFile) -> Place:
+    return (file.file_id,)
+
+
+def _begin(partition: Partition) -> int:
+    return partition.lo_us
 
 
 def _partition_place(partition: Partition) -> Place:

@@ -19,13 +19,16 @@ from tidemill.catalog import checks, filing, schema
 from tidemill.catalog.expiry import forget
 from tidemill.catalog.frozen import FrozenMap
 from tidemill.catalog.model import (
+    FILE_DELETES,
     FILE_REPLACED,
     DataFile,
+    Generation,
     History,
     Index,
     NewFile,
     NewTable,
     Package,
+    Ranged,
     Reservation,
     Snapshot,
     Source,
@@ -34,8 +37,9 @@ from tidemill.catalog.model import (
 from tidemill.catalog.prepared import Prepared
 from tidemill.catalog.reading import read_reservations, sources_by_name, tables_by_name
 from tidemill.catalog.splicing import (
+    concerned,
     find_file,
-    holds_rows,
+    reaching,
     with_files,
     with_reservations,
     with_reserved,
@@ -256,9 +260,12 @@ class Transaction:
         checks.check_text("progress", progress or "")
         dropped = self._find_files(before, drop)
         ranges = [Reservation(first, last, self.snapshot_id) for first, last in reserved]
-        added = self._write_files(before, add, dropped)
+        raised = self._raise_generations(before, add, dropped)
+        added = self._write_files(before, add, dropped, raised)
         self._write_replaced(table_id, replaced)
-        after = with_files(before, added, dropped, moved_seq=moved, reservations=ranges)
+        after = with_files(
+            before, added, dropped, moved_seq=moved, reservations=ranges, generations=raised
+        )
         if moved > before.moved_seq:
             filing.put_move(self._run, table_id, self.snapshot_id, moved)
         if ranges:
@@ -367,25 +374,35 @@ class Transaction:
             )
         return [file for file in found.values() if file is not None]
 
-    def _write_files(
+    def _raise_generations(
         self, history: History, add: Sequence[NewFile], drop: Sequence[DataFile]
+    ) -> list[Generation]:
+        """The next generations of times whose files change, or that lose rows by deletes."""
+        places: list[Ranged] = [file for file in (*add, *drop) if file.is_rows]
+        for file in add:
+            if file.kind == FILE_DELETES:
+                places.extend(concerned(history, file))
+        return filing.raise_generations(self._run, history.table_id, places)
+
+    def _write_files(
+        self,
+        history: History,
+        add: Sequence[NewFile],
+        drop: Sequence[DataFile],
+        raised: Sequence[Generation],
     ) -> list[DataFile]:
         """Write what comes and goes; the files as they will be known."""
-        table_id, gone = history.table_id, {file.file_id for file in drop}
-        places = {(file.lo_us, file.hi_us) for file in (*add, *drop)}
-        generations = filing.raise_generations(self._run, table_id, places)
-        filing.drop_files(self._run, sorted(gone), self.snapshot_id)
+        table_id = history.table_id
+        filing.drop_files(self._run, sorted(file.file_id for file in drop), self.snapshot_id)
         if not add:
             return []
         first_id = filing.next_file_id(self._run, len(add))
-        revised = {place for place in places if holds_rows(history, *place, without=gone)}
         added = [
             filing.named(
                 new,
                 first_id + number,
                 table_id,
-                generations[new.lo_us, new.hi_us],
-                new.is_rows and (new.lo_us, new.hi_us) not in revised,
+                _generation(history, new, raised),
                 self.snapshot_id,
             )
             for number, new in enumerate(add)
@@ -399,7 +416,7 @@ class Transaction:
             return
         first_id = filing.next_file_id(self._run, len(files))
         named = [
-            filing.named(file, first_id + number, table_id, 0, False, self.snapshot_id)
+            filing.named(file, first_id + number, table_id, 0, self.snapshot_id)
             for number, file in enumerate(files)
         ]
         self._insert_files(named)
@@ -520,3 +537,12 @@ class Transaction:
         except BaseException:
             self._failed = True
             raise
+
+
+def _generation(history: History, new: NewFile, raised: Sequence[Generation]) -> int:
+    """The generation that a file's commit begins; rows set aside have their own, by arrival."""
+    if new.is_rows or new.kind == FILE_DELETES:
+        reached = [g.number for g in raised if g.lo_us < new.hi_us and g.hi_us > new.lo_us]
+        return max(reached, default=1)
+    beside = reaching(history.sides, new.lo_us, new.hi_us)
+    return 1 + max((each.generation for each in beside), default=0)

@@ -20,13 +20,11 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import chain
 
 import duckdb
 
 from tidemill.catalog.model import (
-    FILE_LATE,
-    FILE_REJECTED,
     FILE_ROWS,
     DataFile,
     History,
@@ -34,6 +32,7 @@ from tidemill.catalog.model import (
     Snapshot,
     Table,
 )
+from tidemill.catalog.splicing import reaching
 from tidemill.catalog.store import Catalog
 from tidemill.config import DUCKDB_CLOSED
 from tidemill.history.deletes import may_delete
@@ -206,11 +205,9 @@ def _may_join(table: Table, run: Sequence[Group], group: Group) -> bool:
     files = [file for each in (*run, group) for file in each.files]
     retention = table.settings["retention"]
     span_max = SPAN_US_MAX if retention is None else retention // RETENTION_SHARE
-    span = max(group.hi_us, run[-1].hi_us) - run[0].lo_us
-    is_same = group.lo_us < run[-1].hi_us  # a late revision inside a range merged before
-    return is_same or (
+    return (
         group.lo_us == run[-1].hi_us
-        and span <= span_max
+        and group.hi_us - run[0].lo_us <= span_max
         and sum(file.bytes for file in files) <= TARGET_BYTES
         and sum(file.rows for file in files) <= TARGET_ROWS
     )
@@ -219,10 +216,8 @@ def _may_join(table: Table, run: Sequence[Group], group: Group) -> bool:
 def _joined(run: Sequence[Group]) -> Iterator[Group]:
     """One group of all, if that is worth it; otherwise each partition by itself."""
     files = [file for group in run for file in group.files]
-    hi_us = max(group.hi_us for group in run)
-    overlap = any(b.lo_us < a.hi_us for a, b in pairwise(run))
-    if len(run) > 1 and (overlap or len(run) >= 2 * FAN or _grows(files)):
-        yield from _packed(run[0].lo_us, hi_us, _worth(files))
+    if len(run) > 1 and (len(run) >= 2 * FAN or _grows(files)):
+        yield from _packed(run[0].lo_us, run[-1].hi_us, _worth(files))
         return
     for group in run:
         yield from _packed(group.lo_us, group.hi_us, _worth(group.files))
@@ -324,27 +319,17 @@ class ExpireJob(OfTable):
         return outcome
 
 
-def expired_files(
-    history: History, before_us: int, aside_before_us: int, whole: bool = False
-) -> list[DataFile]:
-    """Files whose whole range of time lies before a moment; rows set aside have their own.
-
-    ``whole``: and so does the range of every file that reaches into theirs. A digest cannot tell
-    the rows of a late revision from those of the larger range that it was merged into."""
-    sides = (FILE_LATE, FILE_REJECTED)
-    ends = _ends(history) if whole else {}
-    return [
+def expired_files(history: History, before_us: int, aside_before_us: int) -> list[DataFile]:
+    """Files of partitions that end before a moment; rows set aside have a moment of their own."""
+    expired = chain.from_iterable(p.files for p in history.partitions if p.hi_us <= before_us)
+    deletes = [
         file
-        for file in history.files
-        if ends.get(file.file_id, file.hi_us)
-        <= (aside_before_us if file.kind in sides else before_us)
+        for file in history.deletes
+        if file.hi_us <= before_us
+        and all(p.hi_us <= before_us for p in reaching(history.partitions, file.lo_us, file.hi_us))
     ]
-
-
-def _ends(history: History) -> dict[int, int]:
-    """Where the spans of time end to which a partition's files belong, by the files' ids."""
-    spans = spans_of(file for file in history.files if file.is_of_partition)
-    return {file.file_id: span.hi_us for span in spans for file in span.files}
+    aside = chain.from_iterable(p.files for p in history.sides if p.hi_us <= aside_before_us)
+    return [*expired, *deletes, *aside]
 
 
 def expired_with_digests(
@@ -355,7 +340,7 @@ def expired_with_digests(
     Partials go when no file of rows is left that reaches into their partition."""
     digests = snapshot.digests_of(table_id)
     history = snapshot.history(table_id)
-    own = expired_files(history, before_us, aside_before_us, whole=bool(digests))
+    own = expired_files(history, before_us, aside_before_us)
     gone = {file.file_id for file in own}
     found = {table_id: own}
     left = spans_of(f for f in history.files if f.kind == FILE_ROWS and f.file_id not in gone)

@@ -111,8 +111,8 @@ def merge_files(task: DigestCompactTask) -> tuple[NewFile, ...]:
     files, digest, storage = task.files, task.digest, task.storage
     origin = Origin(
         ORIGIN,
-        files[0].lo_us,
-        files[0].hi_us,
+        min(f.lo_us for f in files),
+        max(f.hi_us for f in files),
         (min(f.time_min_us for f in files), max(f.time_max_us for f in files)),
         (min(f.seq_min for f in files), max(f.seq_max for f in files)),
     )

@@ -524,7 +524,10 @@ def span_of_seqs(history: History, seqs: Iterable[int]) -> tuple[int, int] | Non
     """The span of time of the files that may hold some rows, for the file that deletes them."""
     wanted = list(seqs)
     found: list[DataFile] = [
-        file for file in history.files if any(file.seq_min <= seq <= file.seq_max for seq in wanted)
+        file
+        for partition in history.partitions
+        for file in partition.files
+        if any(file.seq_min <= seq <= file.seq_max for seq in wanted)
     ]
     if not found:
         return None

@@ -1,7 +1,8 @@
 """Spans of time that files share: none of the files of one reaches into another span.
 
-Compactions join partitions, and late rows come to partitions that were joined, so ranges of files
-overlap. Whoever must take all that there is of a time, or leave all of it, goes by spans.
+Compactions merge partitions and late rows come to merged ones, so ranges of files
+overlap. Whoever takes some of the files, and must take all that there is of a time, goes by spans;
+those of all files of rows are the partitions.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Generic, TypeVar
 
-from tidemill.catalog.model import NewFile
+from tidemill.catalog.model import NewFile, overlapping
 
 File = TypeVar("File", bound=NewFile)
 
@@ -34,15 +35,7 @@ class Span(Generic[File]):
 
 def spans_of(files: Iterable[File]) -> list[Span[File]]:
     """Files by the spans that they share, the oldest first."""
-    groups: list[list[File]] = []
-    reach_us = 0
-    for file in sorted(files, key=_BEGIN):
-        if groups and file.lo_us < reach_us:
-            groups[-1].append(file)
-            reach_us = max(reach_us, file.hi_us)
-        else:
-            groups.append([file])
-            reach_us = file.hi_us
+    groups = overlapping(files)
     return [Span(g[0].lo_us, max(file.hi_us for file in g), tuple(g)) for g in groups]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tidemill.catalog import filing, schema
-from tidemill.catalog.model import FILE_DIGEST, FILE_KINDS, FILE_ROWS, Snapshot
+from tidemill.catalog.model import (
+    FILE_DELETES,
+    FILE_DIGEST,
+    FILE_KINDS,
+    FILE_ROWS,
+    History,
+    Snapshot,
+)
 from tidemill.catalog.store import Catalog
 from tidemill.clock import FakeClock
 from tidemill.errors import ConflictError, UnknownNameError
@@ -23,7 +31,7 @@ from tidemill.errors import ConflictError, UnknownNameError
 
 ROWS_OR_PARTIALS = (FILE_ROWS, FILE_DIGEST)
 OF_STREAMS = [kind for kind in FILE_KINDS if kind != FILE_DIGEST]
-NEW = st.tuples(st.integers(-1, 2), st.sampled_from(OF_STREAMS))
+NEW = st.tuples(st.integers(-1, 2), st.sampled_from([1, 1, 1, 2, 3]), st.sampled_from(OF_STREAMS))
 STEPS = st.one_of(
     st.tuples(
         st.just("commit"),
@@ -49,33 +57,63 @@ class Model:
 
     table_id: int
     moved_seq: int = 0
-    live: dict[int, tuple[str, str, int, int, bool]] = field(default_factory=dict)
-    generations: dict[int, int] = field(default_factory=dict)
+    live: dict[int, tuple[str, str, int, int]] = field(default_factory=dict)
+    generations: dict[int, int] = field(default_factory=dict)  # of moments, the last seen
+    changed: set[int] = field(default_factory=set)  # moments that the last commit touched
     loads: list[tuple[int, int]] = field(default_factory=list)
 
-    def commit(self, add: list[tuple[str, int, str]], drop: list[int], first_id: int) -> None:
-        touched = {lo for _, lo, _ in add} | {self.live[each][2] for each in drop}
-        for each in drop:
-            del self.live[each]
-        for lo in touched:
-            self.generations[lo] = self.generations.get(lo, 0) + 1
-        held = {lo for _, kind, lo, _, _ in self.live.values() if kind in ROWS_OR_PARTIALS}
-        for number, (path, lo, kind) in enumerate(add, first_id):
-            anchor = kind in ROWS_OR_PARTIALS and lo not in held
-            self.live[number] = (path, kind, lo, self.generations[lo], anchor)
+    def commit(self, add: list[tuple[str, int, int, str]], drop: list[int], first_id: int) -> None:
+        gone = [self.live.pop(each) for each in drop]
+        for number, (path, lo, hi, kind) in enumerate(add, first_id):
+            self.live[number] = (path, kind, lo, hi)
+        came = [(path, kind, lo, hi) for path, lo, hi, kind in add]
+        self.changed = {
+            moment
+            for _, kind, lo, hi in (*gone, *came)
+            for moment in range(lo, hi, 10)
+            if kind in ROWS_OR_PARTIALS
+        }
+        for _, kind, lo, hi in came:
+            if kind == FILE_DELETES:
+                self.changed |= {m for m in range(lo, hi, 10) if self.generation_before(m)}
+
+    def generation_before(self, moment: int) -> int | None:
+        """The generation of a moment before the commit, if any of its files is left."""
+        held = any(
+            lo <= moment < hi and kind in ROWS_OR_PARTIALS for _, kind, lo, hi in self.live.values()
+        )
+        return self.generations.get(moment) if held else None
 
     def check(self, snapshot: Snapshot) -> None:
         history = snapshot.history(self.table_id)
         facts = {
-            each.file_id: (each.path, each.kind, each.lo_us, each.generation, each.is_anchor)
-            for each in history.files
+            each.file_id: (each.path, each.kind, each.lo_us, each.hi_us) for each in history.files
         }
         assert facts == self.live
+        self.check_partitions(history)
         assert list(history.files) == sorted(history.files, key=lambda each: each.place)
         assert history.moved_seq == self.moved_seq
         assert [(each.first_seq, each.last_seq) for each in history.reservations] == self.loads
-        rows = sum(7 for _, kind, _, _, _ in self.live.values() if kind in ROWS_OR_PARTIALS)
+        rows = sum(7 for _, kind, _, _ in self.live.values() if kind in ROWS_OR_PARTIALS)
         assert history.rows == rows
+
+    def check_partitions(self, history: History) -> None:
+        """Partitions never overlap, hold all files of their time, and no generation goes back."""
+        parts = history.partitions
+        assert all(a.hi_us <= b.lo_us for a, b in pairwise(parts))
+        held = sorted(file.file_id for part in parts for file in part.files)
+        assert held == sorted(i for i, f in self.live.items() if f[1] in ROWS_OR_PARTIALS)
+        for part in parts:
+            assert part.lo_us == min(file.lo_us for file in part.files)
+            assert part.hi_us == max(file.hi_us for file in part.files)
+            first = min(file.created_snapshot for file in part.files)
+            assert part.revisions == sum(f.created_snapshot > first for f in part.files)
+            assert part.generation >= max(file.generation for file in part.files)
+            for moment in range(part.lo_us, part.hi_us, 10):
+                before = self.generations.get(moment, 0)
+                assert part.generation >= before + (moment in self.changed)
+                self.generations[moment] = part.generation
+        self.changed = set()
 
 
 class Run:
@@ -105,18 +143,21 @@ class Run:
             model.check(snapshot)
 
     def do_commit(
-        self, which: int, new: list[tuple[int, str]], picks: list[int], ahead: int, load: bool
+        self, which: int, new: list[tuple[int, int, str]], picks: list[int], ahead: int, load: bool
     ) -> None:
         model = self.models[which]
         before = self.catalog.snapshot()
         live = sorted(model.live)
         drop = sorted({live[pick % len(live)] for pick in picks if live})
-        new = [(part, FILE_DIGEST) for part, _ in new] if which == 2 else new
-        add = [(f"{self.paths + n}", part * 10, kind) for n, (part, kind) in enumerate(new)]
+        new = [(part, width, FILE_DIGEST) for part, width, _ in new] if which == 2 else new
+        add = [
+            (f"{self.paths + n}", part * 10, (part + width) * 10, kind)
+            for n, (part, width, kind) in enumerate(new)
+        ]
         self.paths += len(add)
         self.seq += 10
         loads = [(self.seq, self.seq + 5)] if load else []
-        files = [new_file(path, lo, kind) for path, lo, kind in add]
+        files = [new_file(path, lo, kind, hi_us=hi) for path, lo, hi, kind in add]
         moved = model.moved_seq + ahead
         arguments = {"moved_seq": moved, "reserved": loads, "progress": f"{self.seq}"}
         if ahead < 0:
@@ -192,6 +233,8 @@ class Run:
         self.catalog.close()
         self.catalog = Catalog.open(self.url, self.clock)
         assert self.catalog.snapshot() == before
+        for table_id, history in before.histories.items():
+            assert self.catalog.snapshot().history(table_id).partitions == history.partitions
 
     def finish(self) -> None:
         """Every snapshot that is kept is what it was when it was published."""

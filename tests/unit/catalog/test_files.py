@@ -38,7 +38,7 @@ def test_a_file_comes_back_as_it_was(catalog: Catalog, cars: Table, open_catalog
     for name in given.__slots__:
         assert getattr(file, name) == getattr(given, name)
     assert (file.file_id, file.table_id, file.generation) == (1, cars.table_id, 1)
-    assert (file.is_anchor, file.created_snapshot) == (True, catalog.snapshot().snapshot_id)
+    assert file.created_snapshot == catalog.snapshot().snapshot_id
     assert catalog.snapshot().history(cars.table_id) is history
     before = catalog.snapshot()
     after = open_catalog().snapshot()
@@ -46,7 +46,6 @@ def test_a_file_comes_back_as_it_was(catalog: Catalog, cars: Table, open_catalog
     (back,) = after.history(cars.table_id).files
     assert back == file
     assert [type(bound) for bound in back.ranges["flag"]] == [bool, bool]
-    assert type(back.is_anchor) is bool
     assert after.history(cars.table_id).partitions == history.partitions
 
 
@@ -86,14 +85,14 @@ def test_generations_and_anchors(catalog: Catalog, cars: Table) -> None:
         history = catalog.commit_files(
             cars.table_id, [new_file(path, **changes) for path in paths], drop
         )
+        anchors = [f.path for part in history.partitions for f in part.files if part.is_anchor(f)]
         made = [each for each in history.files if each.path in paths]
-        return [(each.generation, each.is_anchor) for each in made]
+        return [(each.generation, each.path in anchors) for each in made]
 
     assert commit("a", "b") == [(1, True), (1, True)]
     assert commit("c") == [(2, False)]
     assert commit("d", kind=FILE_DELETES) == [(3, False)]
     assert commit("x", lo_us=10) == [(1, True)]
-    assert commit("wide", hi_us=99) == [(1, True)]
     assert commit("late", kind=FILE_LATE, hi_us=500) == [(1, False)]
     live = {each.path: each.file_id for each in catalog.snapshot().history(cars.table_id).files}
     assert commit("part", drop=(live["a"],)) == [(4, False)]
@@ -110,9 +109,41 @@ def test_generations_and_anchors(catalog: Catalog, cars: Table) -> None:
     assert commit("again") == [(8, True)]
     history = catalog.snapshot().history(cars.table_id)
     places = [(each.lo_us, each.hi_us, each.generation) for each in history.partitions]
-    assert places == [(0, 10, 8), (0, 99, 1), (10, 20, 1)]
+    assert places == [(0, 10, 8), (10, 20, 1)]
     assert [(each.lo_us, each.hi_us) for each in history.sides] == [(0, 500)]
-    assert history.rows == 21
+    assert history.rows == 14
+
+
+def test_merged_partitions_carry_their_generation_on(
+    catalog: Catalog, cars: Table, open_catalog: Open
+) -> None:
+    """A late row behind a merged range is a revision of it, and no generation goes back."""
+    table_id = cars.table_id
+    for path in ("a", "b", "c"):
+        catalog.commit_files(table_id, [new_file(path)])
+    catalog.commit_files(table_id, [new_file("d", 10)])
+    small = [each.file_id for each in catalog.snapshot().history(table_id).files]
+    catalog.commit_files(table_id, [new_file("merged", hi_us=20)], small)
+    after = catalog.commit_files(table_id, [new_file("late", 10)])
+    for history in (after, open_catalog().snapshot().history(table_id)):
+        (part,) = history.partitions
+        assert (part.lo_us, part.hi_us, part.generation, part.revisions) == (0, 20, 5, 1)
+        assert [(each.path, each.generation) for each in part.files] == [("merged", 4), ("late", 5)]
+
+
+def test_deletes_raise_the_generations_of_what_they_concern(
+    catalog: Catalog, cars: Table, open_catalog: Open
+) -> None:
+    table_id = cars.table_id
+    rows = [new_file(f"{n}", 10 * n, seq_min=10 * n, seq_max=10 * n + 9) for n in range(4)]
+    catalog.commit_files(table_id, rows)
+    wide = new_file("d", 0, FILE_DELETES, hi_us=30, seq_min=5, seq_max=15)
+    after = catalog.commit_files(table_id, [wide])
+    (deletes,) = after.deletes
+    assert [part.generation for part in after.partitions] == [2, 2, 1, 1]
+    catalog.commit_files(table_id, drop=[deletes.file_id])  # done with: nothing goes back
+    parts = open_catalog().snapshot().history(table_id).partitions
+    assert [part.generation for part in parts] == [2, 2, 1, 1]
 
 
 def test_generations_outlive_what_expired(
@@ -124,7 +155,7 @@ def test_generations_outlive_what_expired(
     assert catalog.expire_snapshots(clock.now_us()) == ["a"]
     again = open_catalog()
     second = again.commit_files(cars.table_id, [new_file("a")]).files[0]
-    assert (second.generation, second.is_anchor) == (3, True)
+    assert second.generation == 3
     assert second.file_id > first.file_id
 
 

@@ -321,13 +321,13 @@ def test_a_digest_begins_where_its_stream_stands(catalog: Catalog, cars: Table) 
 def test_partitions_of_a_digest(catalog: Catalog, digest: Table, open_catalog: Open) -> None:
     first = catalog.commit_files(digest.table_id, [partials("a"), partials("b", 10)])
     second = catalog.commit_files(digest.table_id, [partials("c")])
-    assert [file.is_anchor for file in first.files] == [True, True]
+    assert [part.revisions for part in first.partitions] == [0, 0]
     for history in (second, open_catalog().snapshot().history(digest.table_id)):
         assert [(p.lo_us, [f.path for f in p.files]) for p in history.partitions] == [
             (0, ["a", "c"]),
             (10, ["b"]),
         ]
-        assert [file.is_anchor for file in history.partitions[0].files] == [True, False]
+        assert [part.revisions for part in history.partitions] == [1, 0]
         assert (history.sides, history.deletes) == ((), ())
         assert (history.rows, history.bytes) == (21, 2_100)
         assert [p.rows for p in history.partitions] == [14, 7]

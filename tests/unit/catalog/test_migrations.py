@@ -183,3 +183,55 @@ def _writer(engine: sa.Engine):
         sa.event.listen(engine, "connect", _prepare_sqlite)
         sa.event.listen(engine, "begin", _begin_sqlite)
     return engine.begin
+
+
+def test_a_catalog_of_version_5_gets_spans_that_do_not_overlap(url: str, engine: sa.Engine) -> None:
+    """A range merged of two, with a late row behind it that began a chain of its own."""
+    before = migrations.MIGRATIONS[: migrations.MIGRATIONS.index(migrations.generations)]
+    version_1(engine)
+    migrations.migrate(engine.begin, "here", 5, before)
+    files = [
+        (1, "a", "rows", 0, 10, 3, 2, 3),
+        (2, "merged", "rows", 0, 20, 1, 3, None),
+        (3, "late", "rows", 10, 20, 1, 3, None),
+        (4, "other", "rows", 20, 30, 2, 3, None),
+        (5, "aside", "rejected", 0, 1000, 7, 3, None),
+        (6, "deletes", "deletes", 0, 25, 9, 3, None),
+    ]
+    counters = [(0, 10, 3), (0, 20, 1), (10, 20, 1), (20, 30, 2), (0, 1000, 7), (0, 25, 9)]
+    with engine.begin() as connection:
+        for number, path, kind, lo, hi, generation, created, dropped in files:
+            connection.execute(
+                sa.text(
+                    "INSERT INTO tidemill_files (file_id, table_id, path, kind, lo_us, hi_us, "
+                    "row_count, byte_count, row_groups, time_min_us, time_max_us, seq_min, "
+                    "seq_max, origin, generation, is_anchor, created_snapshot, dropped_snapshot) "
+                    "VALUES (:n, 7, :path, :kind, :lo, :hi, 1, 1, 1, :lo, :lo, 1, 1, 'move', :g, "
+                    "TRUE, :created, :dropped)"
+                ),
+                {
+                    "n": number,
+                    "path": path,
+                    "kind": kind,
+                    "lo": lo,
+                    "hi": hi,
+                    "g": generation,
+                    "created": created,
+                    "dropped": dropped,
+                },
+            )
+        for lo, hi, generation in counters:
+            connection.execute(
+                sa.text(f"INSERT INTO tidemill_partitions VALUES (7, {lo}, {hi}, {generation})")
+            )
+        connection.execute(sa.text("UPDATE tidemill_catalog SET next_file_id = 9"))
+    catalog = Catalog.open(url, FakeClock(100))
+    parts = catalog.snapshot().history(7).partitions
+    assert [(p.lo_us, p.hi_us, p.generation, len(p.files)) for p in parts] == [
+        (0, 20, 3, 2),
+        (20, 30, 2, 1),
+    ]
+    after = catalog.commit_files(7, [new_file("new", 10)])
+    assert [(p.lo_us, p.generation) for p in after.partitions] == [(0, 4), (20, 2)]
+    assert [each.path for each in after.deletes] == ["deletes"]
+    catalog.close()

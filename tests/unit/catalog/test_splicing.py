@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tidemill.catalog.frozen import FrozenMap
 from tidemill.catalog.model import FILE_KINDS, DataFile, History, Reservation
-from tidemill.catalog.splicing import find_file, holds_rows, rewound, spliced, with_files
+from tidemill.catalog.splicing import find_file, reaching, rewound, spliced, with_files
 
 PLACES = st.sets(st.integers(0, 30)).map(sorted)
 
@@ -24,7 +24,7 @@ def test_spliced_is_sorted_again(there: list[int], new: list[int], data: st.Data
 
 def file(file_id: int, lo_us: int, hours: int, kind: str, snapshot_id: int) -> DataFile:
     facts = (lo_us, lo_us + hours, file_id, 10 * file_id, 1, 0, 0, 1, 1, "move")
-    known = (file_id, 7, snapshot_id, True, snapshot_id)
+    known = (file_id, 7, snapshot_id, snapshot_id)
     return DataFile(f"{file_id}", kind, *facts, FrozenMap(), *known)
 
 
@@ -73,10 +73,9 @@ def check(history: History, live: list[DataFile], moved_seq: int) -> None:
         where = (each.file_id, each.lo_us, each.hi_us, each.generation)
         assert find_file(history, *where) is each
         assert find_file(history, 99, *where[1:]) is None
-        mates = {
-            mate.file_id
-            for mate in live
-            if mate.is_rows and (mate.lo_us, mate.hi_us) == (each.lo_us, each.hi_us)
-        }
-        assert holds_rows(history, each.lo_us, each.hi_us) is bool(mates)
-        assert not holds_rows(history, each.lo_us, each.hi_us, mates)
+        reached = reaching(history.partitions, each.lo_us, each.hi_us)
+        assert reached == tuple(
+            part
+            for part in history.partitions
+            if part.lo_us < each.hi_us and part.hi_us > each.lo_us
+        )

@@ -73,7 +73,7 @@ def test_every_table_can_be_made_without_anything_wired(name: str) -> None:
 def test_partitions_are_told_with_their_chain() -> None:
     files = (
         a_file(1),
-        a_file(2, is_anchor=False, rows=10, bytes=50),
+        a_file(2, rows=10, bytes=50),
         a_file(3, hour=2),
         a_file(4, kind="late"),
     )
@@ -106,7 +106,8 @@ def test_a_file_of_deletes_counts_for_every_partition_it_concerns() -> None:
 
 
 def test_files_are_told_as_the_catalog_knows_them() -> None:
-    (row,) = made(a_snapshot(a_file(4, is_anchor=False))).table("files").to_pylist()
+    (first, row) = made(a_snapshot(a_file(3), a_file(4))).table("files").to_pylist()
+    assert first["is_anchor"] is True
     assert row == {
         "table_name": "Pos",
         "file_id": 4,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
 
-from tidemill.catalog.model import FILE_DELETES, FILE_ROWS, History, Table
+from tidemill.catalog.model import FILE_ROWS, History, Table
 from tidemill.federation.duck import Duck
 from tidemill.history.reading import scan_sql
 from tidemill.history.storage import Storage
@@ -26,14 +26,13 @@ class LiveRows:
         self._known: dict[int, tuple[History, AbstractSet[int], int]] = {}  # by table
 
     def __call__(self, table: Table, history: History, buried: AbstractSet[int]) -> int:
-        files = [file for part in history.partitions for file in part.files]
-        deletes = [file for file in files if file.kind == FILE_DELETES]
+        deletes = history.deletes
         if not deletes and not buried:
             return history.rows
         known = self._known.get(table.table_id)
         if known is not None and known[0] is history and known[1] == buried:
             return known[2]
-        rows = [file for file in files if file.kind == FILE_ROWS]
+        rows = [f for part in history.partitions for f in part.files if f.kind == FILE_ROWS]
         time_column = [table.time_column or table.columns[0].name]
         scan = scan_sql(self._storage, table, rows, deletes, time_column, buried=buried)
         counted, _ = self._duck.query(f"SELECT count(*) FROM ({scan})", {}, {})

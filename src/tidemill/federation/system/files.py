@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tidemill.catalog.model import FILE_DELETES, FILE_ROWS, DataFile, History, Partition, Snapshot
+from tidemill.catalog.model import FILE_ROWS, History, Partition, Snapshot
 from tidemill.federation.system.rooms import Rooms, make_table
 
 
@@ -32,11 +32,11 @@ def partitions(rooms: Rooms) -> pa.Table:
     parts: list[Partition] = []
     deletes: list[int] = []
     for name, history in _histories(rooms.snapshot()):
-        held = [part for part in history.partitions if _rows_files(part)]
+        held = [part for part in history.partitions if part.files[0].kind == FILE_ROWS]
         names += [name] * len(held)
         parts += held
         deletes += _deletes_of(held, history).tolist()
-    files = [_rows_files(part) for part in parts]
+    files = [part.files for part in parts]
     return make_table(
         "partitions",
         {
@@ -45,7 +45,7 @@ def partitions(rooms: Rooms) -> pa.Table:
             "hi": [part.hi_us for part in parts],
             "generation": [part.generation for part in parts],
             "files": [len(each) for each in files],
-            "revisions": [sum(not file.is_anchor for file in each) for each in files],
+            "revisions": [part.revisions for part in parts],
             "deletes": deletes,
             "rows": [sum(file.rows for file in each) for each in files],
             "bytes": [sum(file.bytes for file in each) for each in files],
@@ -55,19 +55,13 @@ def partitions(rooms: Rooms) -> pa.Table:
     )
 
 
-def _rows_files(partition: Partition) -> list[DataFile]:
-    return [file for file in partition.files if file.kind == FILE_ROWS]
-
-
 def _deletes_of(parts: list[Partition], history: History) -> npt.NDArray[np.int64]:
     """How many files of deletes overlap each partition."""
     lows = np.array([part.lo_us for part in parts], dtype=np.int64)
     highs = np.array([part.hi_us for part in parts], dtype=np.int64)
     counts = np.zeros(len(parts), dtype=np.int64)
-    for part in history.partitions:
-        number = sum(file.kind == FILE_DELETES for file in part.files)
-        if number:
-            counts += number * ((lows < part.hi_us) & (highs > part.lo_us))
+    for file in history.deletes:
+        counts += (lows < file.hi_us) & (highs > file.lo_us)
     return counts
 
 
@@ -75,8 +69,16 @@ def _deletes_of(parts: list[Partition], history: History) -> npt.NDArray[np.int6
 
 
 def files(rooms: Rooms) -> pa.Table:
-    found = [(name, history.files) for name, history in _histories(rooms.snapshot())]
+    histories = list(_histories(rooms.snapshot()))
+    found = [(name, history.files) for name, history in histories]
     every = list(chain.from_iterable(held for _, held in found))
+    anchors = {
+        file.file_id
+        for _, history in histories
+        for part in history.partitions
+        for file in part.files
+        if part.is_anchor(file)
+    }
     return make_table(
         "files",
         {
@@ -88,7 +90,7 @@ def files(rooms: Rooms) -> pa.Table:
             "lo": [file.lo_us for file in every],
             "hi": [file.hi_us for file in every],
             "generation": [file.generation for file in every],
-            "is_anchor": [file.is_anchor for file in every],
+            "is_anchor": [file.file_id in anchors for file in every],
             "rows": [file.rows for file in every],
             "bytes": [file.bytes for file in every],
             "row_groups": [file.row_groups for file in every],

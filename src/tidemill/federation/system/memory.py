@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tidemill.catalog.model import FILE_DELETES, FILE_ROWS, LOADED, History, Table
+from tidemill.catalog.model import FILE_ROWS, LOADED, History, Table
 from tidemill.federation.system.rooms import Rooms, make_table_of_rows
 from tidemill.hot.table import HotTable
 
@@ -46,11 +46,10 @@ def estimated_rows(_: Table, history: History, buried: AbstractSet[int]) -> int:
 def deleted_rows(history: History) -> int:
     """Rows of files that files of deletes take away. One that a compaction has partly carried
     out counts as a whole until it is done with."""
-    files = [file for part in history.partitions for file in part.files]
-    deletes = [file for file in files if file.kind == FILE_DELETES]
+    deletes = history.deletes
     if not deletes:
         return 0
-    rows = [file for file in files if file.kind == FILE_ROWS]
+    rows = [f for part in history.partitions for f in part.files if f.kind == FILE_ROWS]
     born = np.array([file.created_snapshot for file in rows], dtype=np.int64)
     seqs = np.array([(file.seq_min, file.seq_max) for file in rows], dtype=np.int64).reshape(-1, 2)
     times = np.array([(file.lo_us, file.hi_us) for file in rows], dtype=np.int64).reshape(-1, 2)
