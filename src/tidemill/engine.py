@@ -46,6 +46,7 @@ from tidemill.keeping import Keeping
 from tidemill.loads import Desk, Loads
 from tidemill.pipeline.executor import InlineExecutor, make_executor
 from tidemill.pipeline.jobs import JobBoard, Pipeline
+from tidemill.pipeline.lifetime import Lifetime
 from tidemill.pipeline.spark import SparkRuntime
 from tidemill.pipeline.spark_sql import SparkSqlEngine
 from tidemill.result import Result, done, lines_result
@@ -139,11 +140,16 @@ class Database:
             return history.moved_seq, history.reserved_seq, loaded
 
         master = settings["spark_master"]
-        runtime = SparkRuntime(master, scratch=self.path / "spark")
+        runtime = SparkRuntime(
+            master, scratch=self.path / "spark", memory_bytes=settings["spark_memory"]
+        )
         executor = make_executor(master, runtime)
-        self._closing.append(runtime.stop)
+        self._closing += [runtime.stop, executor.close]
         pipeline = Pipeline(executor, JobBoard(), self._clock)
-        keeping = Keeping(self.catalog, tier, pipeline, storage, pins, duck, self._clock, settings)
+        life = Lifetime(settings["lifetime"], executor)
+        keeping = Keeping(
+            self.catalog, tier, pipeline, storage, pins, duck, self._clock, settings, life
+        )
 
         def adopt(hot: HotTable) -> None:
             keeping.adopt(hot)
@@ -211,7 +217,7 @@ class Database:
         self._keeping = keeping
         self._scatter = Scatter(executor, duck, storage)
         is_inline = isinstance(executor, InlineExecutor)
-        spark = Spark(lambda: is_inline or runtime.is_ready, executor.start, settings["spark_scan"])
+        spark = Spark(lambda: executor.is_ready, life.foresee, settings["spark_scan"])
         self._spark_sql = SparkSqlEngine(runtime, SPARK_SETTINGS)
         route = SparkSqlRoute(self._spark_sql, duck, self._runner, storage)
         self._router = Router(self._runner, self._scatter, spark, None if is_inline else route)
@@ -285,10 +291,13 @@ class Database:
 
     def cancel(self, thread: int | None = None) -> None:
         """Break off the statement that a thread (by its identifier) is running, or all of them."""
+        self._cancel(thread, None)
+
+    def _cancel(self, thread: int | None, why: TidemillError | None) -> None:
         self._duck.interrupt(thread)
         self._scatter.cancel(thread)
         self._spark_sql.cancel(thread)
-        self._keeping.cancel(thread)
+        self._keeping.cancel(thread, why)
 
     def close(self) -> None:
         """Give the warehouse back. What was acknowledged is on disk; closing twice is no error.
@@ -300,7 +309,7 @@ class Database:
             with self._gate:
                 own = threading.get_ident()
                 if not self._gate.wait_for(lambda: self._calls.keys() <= {own}, CLOSE_WAIT_S):
-                    self.cancel()
+                    self._cancel(None, ClosedError(f'warehouse "{self.path}" was closed'))
                     self._gate.wait_for(lambda: self._calls.keys() <= {own}, CLOSE_WAIT_S)
             while self._closing:
                 try:

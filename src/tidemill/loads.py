@@ -154,7 +154,8 @@ class Loads:
         self._desk = desk
         self._keeping = keeping
         self._clock = clock
-        self.poller = SourcePoller(self._submit_source, desk.known, clock)
+        allowed = keeping.life.allows_background
+        self.poller = SourcePoller(self._submit_source, desk.known, clock, may_load=allowed)
 
     def start(self) -> None:
         self.follow()

@@ -18,7 +18,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -46,6 +46,18 @@ NO_META: dict[str, Any] = {"g": 0, "k": 0, "s": None, "f": None}
 
 
 EXPIRY_STEPS = 8
+ROOM_POLL_S = 0.5
+
+
+@dataclass(frozen=True)
+class Relief:
+    """Whether rows are leaving memory now, and if not, why the last attempt failed."""
+
+    is_coming: bool = False
+    failure: str = ""
+
+
+NO_RELIEF = Relief()
 
 
 class HotTable:
@@ -80,6 +92,7 @@ class HotTable:
         self.windows = Windows()
         self.find_keys: FindKeys | None = None
         self.on_pressure: Callable[[HotTable], None] | None = None
+        self.relief: Callable[[HotTable], Relief] | None = None
         self.expires_in_steps = False
         self.on_published: Callable[[HotTable], None] | None = None  # outside of all locks
         self._log: Log | None = None
@@ -231,16 +244,34 @@ class HotTable:
             self.published.settle_replaced()
         if self.on_pressure is not None:
             self.on_pressure(self)
-        with self._freed:
-            left_s = max(deadline_s - time.monotonic(), 0)
-            if self._freed.wait_for(lambda: self._has_room(nbytes), left_s):
-                return
+        failure = self._wait_for_moves(nbytes, deadline_s)
+        if failure is None:
+            return
+        detail = f"{self.nbytes} of {settings['memory']} bytes are held, {nbytes} more needed"
         raise BackpressureError(
             f'the memory of table "{name}" is full; waited {self._wait_s:g} s for room',
-            detail=f"{self.nbytes} of {settings['memory']} bytes are held, {nbytes} more needed",
+            detail=f"{detail}; {failure}" if failure else detail,
             hint=f'append later, or ALTER TABLE "{name}" SET (…) to raise memory or to shorten '
             "retention",
         )
+
+    def _wait_for_moves(self, nbytes: int, deadline_s: float) -> str | None:
+        """Wait for room, and on while moves make some: None when it is there, else why it is not.
+
+        The deadline is for a table that nobody moves; a move under way begins it anew."""
+        while True:
+            left_s = deadline_s - time.monotonic()
+            with self._freed:
+                wait_s = min(max(left_s, 0), ROOM_POLL_S)
+                if self._freed.wait_for(lambda: self._has_room(nbytes), wait_s):
+                    return None
+            relief = NO_RELIEF if self.relief is None else self.relief(self)
+            if relief.is_coming:
+                deadline_s = time.monotonic() + self._wait_s
+                if self.on_pressure is not None:  # of what a move frees, others may take it all
+                    self.on_pressure(self)
+            elif left_s <= 0:
+                return relief.failure
 
     # -- write and publish
 

@@ -29,6 +29,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from tidemill.errors import ClosedError, TidemillError
+from tidemill.history.memory import give_back
 from tidemill.pipeline.spark import SparkRuntime
 
 Function = Callable[[Any], Any]
@@ -66,8 +67,22 @@ class Executor(Protocol):
         """How many tasks run at once, as far as that is known."""
         ...
 
+    @property
+    def place(self) -> str:
+        """Where tasks run, in a word or two for people."""
+        ...
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether a job could begin at once."""
+        ...
+
     def start(self) -> None:
         """Prepare for the first job in the background."""
+        ...
+
+    def prepare(self, check: Callable[[], None]) -> None:
+        """Wait until a job can begin; ``check`` may raise to end the waiting."""
         ...
 
     def run(
@@ -97,6 +112,9 @@ def make_executor(master: str, runtime: SparkRuntime) -> Executor:
 class InlineExecutor:
     """Tasks in threads of this process. A running task cannot be broken off, only awaited."""
 
+    place = INLINE
+    is_ready = True
+
     def __init__(self, parallelism: int | None = None) -> None:
         self.parallelism = parallelism or os.cpu_count() or 1
         self._pool = ThreadPoolExecutor(self.parallelism, "tidemill-task")
@@ -104,6 +122,9 @@ class InlineExecutor:
 
     def start(self) -> None:
         """Nothing to prepare."""
+
+    def prepare(self, check: Callable[[], None]) -> None:
+        """Nothing to wait for."""
 
     def run(
         self,
@@ -141,6 +162,9 @@ class InlineExecutor:
         self._cancelled.add(job_id)
 
     def close(self) -> None:
+        """End the threads; a task that runs is awaited."""
+        for job_id in self._cancelled.running():
+            self.cancel(job_id)
         self._pool.shutdown(cancel_futures=True)
 
 
@@ -155,6 +179,12 @@ class SparkExecutor:
         self._reports: Any = None
         self._reports_of: Any = None
 
+    place = "Spark"
+
+    @property
+    def is_ready(self) -> bool:
+        return self.runtime.is_ready
+
     @property
     def parallelism(self) -> int:
         if not self.runtime.is_ready:
@@ -163,6 +193,9 @@ class SparkExecutor:
 
     def start(self) -> None:
         self.runtime.start_in_background()
+
+    def prepare(self, check: Callable[[], None]) -> None:
+        self.runtime.session(check)
 
     def run(
         self,
@@ -176,7 +209,7 @@ class SparkExecutor:
             return []
         with self._cancelled.during(job_id):
             blobs = [pack(function, spec) for spec in specs]
-            context = self.runtime.session().sparkContext
+            context = self.runtime.session(partial(self._cancelled.check, job_id)).sparkContext
             self._cancelled.check(job_id)
             listener = _Listener(on_done, partial(context.cancelJobGroup, job_id))
             self._listeners[job_id] = listener.hear
@@ -331,7 +364,10 @@ def perform(blob: bytes) -> bytes:
 
 def _task(reports: Any, job_id: str, numbered: tuple[int, bytes]) -> bytes:
     index, blob = numbered
-    answer = perform(blob)
+    try:
+        answer = perform(blob)
+    finally:
+        give_back()
     if len(answer) <= REPORT_BYTES_MAX:
         reports.add([(job_id, index, answer)])
     return answer

@@ -123,8 +123,15 @@ class SourcePoller:
     """Looks at sources. ``look`` does one round; ``start`` has a thread do it from then on."""
 
     def __init__(
-        self, submit: Submit, known: Known, clock: Clock, listing: ListPackages = list_packages
+        self,
+        submit: Submit,
+        known: Known,
+        clock: Clock,
+        listing: ListPackages = list_packages,
+        may_load: Callable[[], bool] = lambda: True,
     ) -> None:
+        """``may_load`` is asked before packages are loaded: they wait while it says no."""
+        self._may_load = may_load
         self._submit = submit
         self._known = known
         self._clock = clock
@@ -204,7 +211,7 @@ class SourcePoller:
             return
         if not watched.ready and not watched.is_done:
             self._list(watched)
-        if watched.ready:
+        if watched.ready and self._may_load():
             self._load(watched)
 
     def _list(self, watched: _Watched) -> None:

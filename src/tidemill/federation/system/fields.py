@@ -129,6 +129,7 @@ _FIELDS: dict[str, list[tuple[str, pa.DataType]]] = {
         ("elapsed", _LAG),
         ("error", _TEXT),
         ("detail", _TEXT),
+        ("ran_on", _TEXT),
     ],
     "moves": [
         ("table_name", _TEXT),

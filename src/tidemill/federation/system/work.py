@@ -46,6 +46,7 @@ def jobs(rooms: Rooms) -> pa.Table:
             "elapsed": [elapsed_us(job, now_us) for job in found],
             "error": [job.error for job in found],
             "detail": [job.detail for job in found],
+            "ran_on": [job.ran_on for job in found],
         },
     )
 
