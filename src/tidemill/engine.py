@@ -18,6 +18,7 @@ from typing import Any
 
 from sqlglot import exp
 
+from tidemill.appending import Appending
 from tidemill.catalog.model import Table
 from tidemill.catalog.owner import Owner
 from tidemill.catalog.store import Catalog
@@ -159,7 +160,8 @@ class Database:
         streaming = (table for table in tables if table.is_streaming)
         self.recovered: list[Recovered] = tier.open(streaming, boundary_of)
         desk = Desk(self.catalog, tier, storage, duck)
-        self._loads = Loads(self.catalog, desk, keeping, self._clock)
+        appending = Appending(self.catalog, tier, self._clock)
+        self._loads = Loads(self.catalog, desk, keeping, self._clock, appending)
         system = SystemTables(
             self.catalog.snapshot,
             tier.tables,
@@ -224,6 +226,7 @@ class Database:
         self._plan_for = lru_cache(maxsize=512)(self._make_plan)
         for hot in tier.tables.values():
             keeping.recall(hot)
+            self._loads.recall(hot)
         self._views.open()
         self._closing.append(self._views.close)
         self._kept.start()

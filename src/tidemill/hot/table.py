@@ -16,14 +16,14 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 
-from tidemill.catalog.model import Index, Table
+from tidemill.catalog.model import Index, Package, Table
 from tidemill.clock import Clock
 from tidemill.errors import BackpressureError, ClosedError, CorruptLogError
 from tidemill.hot import frame, keys
@@ -92,6 +92,8 @@ class HotTable:
         self.windows = Windows()
         self.find_keys: FindKeys | None = None
         self.on_pressure: Callable[[HotTable], None] | None = None
+        # Files whose rows are in the log, and of which the catalog may not know yet.
+        self.packages: tuple[Package, ...] = ()
         self.relief: Callable[[HotTable], Relief] | None = None
         self.expires_in_steps = False
         self.on_published: Callable[[HotTable], None] | None = None  # outside of all locks
@@ -288,7 +290,7 @@ class HotTable:
         if result.rejects:
             rejected = rejected_batch(result.rejects, now_us)
             aside.append((frame.REJECTED, rejected.serialize()))
-        meta = {
+        meta: dict[str, Any] = {
             "n": result.newest_us,
             "g": result.ignored,
             "k": result.late_stored,
@@ -297,6 +299,8 @@ class HotTable:
             "f": accepted.offset,
             "a": now_us,
         }
+        if accepted.packages:
+            meta["l"] = [asdict(package) for package in accepted.packages]
         replaced = tuple(result.replaced)
         rows, nbytes = result.stored, accepted.nbytes
         ticket, own = self._rows.write(log, self._next_seq, meta, rows, aside, nbytes)
@@ -315,6 +319,8 @@ class HotTable:
         """Count a unit; the same when it is written and when it is replayed."""
         self.counters.add(unit, meta["g"], meta["k"])
         self.progress.write(meta["n"])
+        if packages := meta.get("l"):
+            self.packages = (*self.packages, *(Package(**each) for each in packages))
         if meta["s"] is not None and meta["f"] is not None:
             self.offsets.add(meta["s"], meta["f"])
         if self.primary is not None:
@@ -404,6 +410,11 @@ class HotTable:
             log.remove_segments(self.published.needs, self.primary is not None)
         with self._freed:
             self._freed.notify_all()
+
+    def settle_packages(self, settled: Sequence[Package]) -> None:
+        """The catalog knows of these packages."""
+        with self._write_lock:
+            self.packages = tuple(each for each in self.packages if each not in settled)
 
     # -- change
 

@@ -302,6 +302,7 @@ class MoveJob:
     def commit(self, outcome: Outcome) -> Outcome:
         move, files, past, digested = outcome.value
         if move.upto_seq > move.after_seq:
+            packages = self.hot.packages  # the log that knows of them may go
             with self.catalog.transaction() as change:
                 change.commit_files(
                     self.table_id,
@@ -310,9 +311,11 @@ class MoveJob:
                     progress=json.dumps({"offsets": self.hot.offsets.newest()}),
                     marks=self.hot.marks.up_to(move.upto_seq),
                     replaced=past,
+                    packages=packages,
                 )
                 commit_moved(change, self.table_id, move.digests, digested, move.upto_seq)
             point("move.committed")
+            self.hot.settle_packages(packages)
             self.hot.release(move.upto_seq, move.unwritten, move.deleted)
             point("move.released")
         return replace(outcome, value=move)

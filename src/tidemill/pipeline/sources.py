@@ -251,7 +251,7 @@ class SourcePoller:
             for package in self._known(watched.source.table_id, [each.name for each in part]):
                 known.setdefault(package.name, []).append(package)
             for each in part:
-                if any(_is_as_recorded(each, package) for package in known.get(each.name, ())):
+                if any(is_as_recorded(each, package) for package in known.get(each.name, ())):
                     watched.settled[each.name] = _form(each)
 
     def _load(self, watched: _Watched) -> None:
@@ -338,7 +338,7 @@ def _is_quiet(listed: Listed, before: Mapping[str, tuple[int, int]], now_us: int
     return same and listed.modified_us <= now_us - QUIET_US
 
 
-def _is_as_recorded(listed: Listed, package: Package) -> bool:
+def is_as_recorded(listed: Listed, package: Package) -> bool:
     """Whether a package lies there as it was when it was loaded or set aside: of the same size,
     and not touched since. Otherwise a job compares its digest."""
     untouched = 0 < listed.modified_us <= package.loaded_at_us - QUIET_US
