@@ -45,7 +45,7 @@ from tidemill.hot.table import HotTable
 from tidemill.hot.tier import Boundary, HotTier
 from tidemill.keeping import Keeping
 from tidemill.loads import Desk, Loads
-from tidemill.pipeline.executor import InlineExecutor, make_executor
+from tidemill.pipeline.executor import INLINE, InlineExecutor, make_executor
 from tidemill.pipeline.jobs import JobBoard, Pipeline
 from tidemill.pipeline.lifetime import Lifetime
 from tidemill.pipeline.spark import SparkRuntime
@@ -175,6 +175,7 @@ class Database:
             live_rows=LiveRows(duck, storage),
             clock=self._clock,
             views=self._view_rows,
+            spark=lambda: [spark_row(runtime, executor.place, settings)],
         )
         self._hot = tier.tables
         self._duck = duck
@@ -507,6 +508,19 @@ class Database:
                 del self._calls[own]
             if self._is_closed:
                 self._gate.notify_all()
+
+
+def spark_row(runtime: SparkRuntime, place: str, settings: Settings) -> dict[str, Any]:
+    """The row of ``tidemill.spark``."""
+    failure = runtime.failure()
+    return {
+        "state": INLINE if place == INLINE else runtime.state,
+        "master": settings["spark_master"],
+        "lifetime": settings["lifetime"],
+        "memory_bytes": settings["spark_memory"],
+        "java_pid": runtime.pid,
+        "last_error": None if failure is None else " ".join(str(failure).split()),
+    }
 
 
 def _make_folder(path: Path) -> None:

@@ -22,8 +22,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
-import duckdb
-
 from tidemill.catalog.model import (
     FILE_LATE,
     FILE_REJECTED,
@@ -36,6 +34,7 @@ from tidemill.catalog.model import (
 )
 from tidemill.catalog.store import Catalog
 from tidemill.history.deletes import may_delete
+from tidemill.history.memory import COPIES
 from tidemill.history.reading import scan_sql
 from tidemill.history.storage import Storage
 from tidemill.history.writing import WriteSpec, write_rows
@@ -50,6 +49,7 @@ LEVEL_BYTES_MIN = 64 * 1024
 SPAN_US_MAX = 31 * 86_400 * 1_000_000
 RETENTION_SHARE = 10  # a merged range spans at most this part of the retention
 TASKS_MAX = 16  # of one job, so that others of the table need not wait long
+ROW_BYTES = 64  # of a row in memory, for an estimate
 
 
 @dataclass(frozen=True)
@@ -64,6 +64,10 @@ class CompactTask:
     hi_us: int
     files: tuple[DataFile, ...]
     deletes: tuple[DataFile, ...]
+
+    @property
+    def rows(self) -> int:
+        return sum(file.rows for file in self.files)
 
 
 @dataclass(frozen=True)
@@ -277,7 +281,8 @@ class CompactJob(OfTable):
             context.count(sum(f.rows for f in files), sum(f.bytes for f in files))
 
         name = f'compact "{self.table_name}"'
-        results = context.run_tasks(name, compact_files, plan.tasks, count)
+        need = max(task.rows for task in plan.tasks) * ROW_BYTES * COPIES
+        results = context.run_tasks(name, compact_files, plan.tasks, count, need)
         files = tuple(file for made in results for file in made)
         point("compact.written")
         rows, size = sum(file.rows for file in files), sum(file.bytes for file in files)
@@ -373,15 +378,9 @@ def expired_with_digests(
 
 def compact_files(task: CompactTask) -> tuple[NewFile, ...]:
     """Read files, leave deleted rows out, write them sorted; runs in Spark's workers."""
-    connection = duckdb.connect(":memory:")
-    try:
-        for setting in ("TimeZone = 'UTC'", "threads = 1", "arrow_lossless_conversion = true"):
-            connection.execute(f"SET {setting}")
-        task.storage.prepare(connection)
+    with task.storage.connect() as connection:
         query = scan_sql(task.storage, task.table, task.files, task.deletes, with_seq=True)
         spec = replace(WriteSpec.of(task.table), bounds=(task.lo_us, task.hi_us))
         label = f"{task.job_id}-{task.number}-{uuid.uuid4().hex[:6]}"
         read = connection.sql(query).to_arrow_table  # what it gives belongs to the writer
         return tuple(write_rows(task.storage, spec, read().to_batches(), label, 0, "compact"))
-    finally:
-        connection.close()

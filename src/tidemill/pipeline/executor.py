@@ -92,9 +92,11 @@ class Executor(Protocol):
         function: Function,
         specs: Sequence[Any],
         on_done: OnDone = ignore,
+        need_bytes: int = 0,
     ) -> list[Any]:
         """The results in the order of the specs. The first word of ``name`` is the kind of work;
-        kinds share the machine fairly."""
+        kinds share the machine fairly. ``need_bytes`` is about what a task takes: of large ones
+        fewer run at once, as the memory of the workers allows."""
         ...
 
     def cancel(self, job_id: str) -> None:
@@ -133,6 +135,7 @@ class InlineExecutor:
         function: Function,
         specs: Sequence[Any],
         on_done: OnDone = ignore,
+        need_bytes: int = 0,
     ) -> list[Any]:
         def call(index: int, blob: bytes) -> Any:
             self._cancelled.check(job_id)
@@ -204,6 +207,7 @@ class SparkExecutor:
         function: Function,
         specs: Sequence[Any],
         on_done: OnDone = ignore,
+        need_bytes: int = 0,
     ) -> list[Any]:
         if not specs:
             return []
@@ -214,7 +218,8 @@ class SparkExecutor:
             listener = _Listener(on_done, partial(context.cancelJobGroup, job_id))
             self._listeners[job_id] = listener.hear
             try:
-                answers = self._collect(context, job_id, name, blobs)
+                slots = self._slots(len(blobs), need_bytes)
+                answers = self._collect(context, job_id, name, blobs, slots)
             except Exception as error:  # of py4j or pyspark, which raise what they like
                 self._cancelled.check(job_id)
                 if listener.failure is not None:
@@ -238,13 +243,21 @@ class SparkExecutor:
         for job_id in self._cancelled.running():
             self.cancel(job_id)
 
-    def _collect(self, context: Any, job_id: str, name: str, blobs: list[bytes]) -> list[bytes]:
+    def _slots(self, tasks: int, need_bytes: int) -> int:
+        """How many tasks may run at once."""
+        if not need_bytes or not self.runtime.is_local:
+            return tasks
+        return min(max(self.runtime.workers_bytes // need_bytes, 1), tasks)
+
+    def _collect(
+        self, context: Any, job_id: str, name: str, blobs: list[bytes], slots: int
+    ) -> list[bytes]:
         task = partial(_task, self._reporter(context), job_id)
         context.setJobGroup(job_id, name, interruptOnCancel=True)
         context.setLocalProperty("spark.scheduler.pool", name.partition(" ")[0])
         try:
             numbered = list(enumerate(blobs))
-            answers: list[bytes] = context.parallelize(numbered, len(blobs)).map(task).collect()
+            answers: list[bytes] = context.parallelize(numbered, slots).map(task).collect()
             return answers
         finally:
             with suppress(Exception):

@@ -185,7 +185,12 @@ class JobContext:
     check_cancelled: Callable[[], None]
 
     def run_tasks(
-        self, name: str, function: Function, specs: Sequence[Any], on_done: OnDone = ignore
+        self,
+        name: str,
+        function: Function,
+        specs: Sequence[Any],
+        on_done: OnDone = ignore,
+        need_bytes: int = 0,
     ) -> list[Any]:
         """Run tasks and show their progress; may be called several times by one job."""
         self.check_cancelled()
@@ -200,7 +205,7 @@ class JobContext:
 
         with nullcontext() if executor.is_ready else self._waiting(known.detail if known else None):
             executor.prepare(self.check_cancelled)
-        return executor.run(self.job_id, name, function, specs, done)
+        return executor.run(self.job_id, name, function, specs, done, need_bytes)
 
     @contextmanager
     def _waiting(self, detail: str | None) -> Iterator[None]:

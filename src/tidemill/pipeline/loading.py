@@ -40,6 +40,7 @@ from tidemill.errors import (
     TidemillError,
     UnknownNameError,
 )
+from tidemill.history.memory import held_bytes
 from tidemill.history.storage import Storage
 from tidemill.history.writing import WriteSpec, write_rows, write_side
 from tidemill.hot.side import rejected_batch
@@ -189,7 +190,7 @@ class _Shelf:
         self._number = 0
 
     def put(self, heap: _Heap) -> None:
-        if self._heap.nbytes + heap.nbytes > SHELF_BYTES_MAX:
+        if self._heap.nbytes + heap.nbytes > held_bytes(SHELF_BYTES_MAX):
             self.flush()
         self._heap.add(heap)
         if self._task.apart:
@@ -273,7 +274,7 @@ class _Draft:
             self._heap.rejects.append((self._first_seq, list(checked.rejects)))
             self._heap.nbytes += sum(len(a) + len(b) + REJECT_BYTES for a, b in checked.rejects)
             self.rejected += len(checked.rejects)
-        if self._heap.nbytes > SHELF_BYTES_MAX:
+        if self._heap.nbytes > held_bytes(SHELF_BYTES_MAX):
             self._shelf.flush()  # so that the files below hold nothing but this package
             heap, self._heap = self._heap, _Heap()
             self._files += self._shelf.write(heap)

@@ -41,6 +41,7 @@ from tidemill.catalog.model import (
 )
 from tidemill.catalog.store import Catalog
 from tidemill.errors import CorruptLogError
+from tidemill.history.memory import held_bytes
 from tidemill.history.storage import Storage
 from tidemill.history.writing import WriteSpec, write_deletes, write_rows, write_side
 from tidemill.hot import frame
@@ -383,6 +384,7 @@ class _Mover:
     def run(self) -> Moved:
         task = self._task
         rows = log_bytes = held = past_held = 0
+        buffer_bytes = held_bytes(BUFFER_BYTES)
         sides: dict[str, list[pa.RecordBatch]] = {FILE_LATE: [], FILE_REJECTED: []}
         side_seqs: dict[str, list[int]] = {FILE_LATE: [], FILE_REJECTED: []}
         for path in task.paths:
@@ -398,10 +400,10 @@ class _Mover:
                 for kind, batch in sides_of(read, task):
                     sides[kind].append(batch)
                     side_seqs[kind].append(read.first_seq)
-                if held >= BUFFER_BYTES:
+                if held >= buffer_bytes:
                     self._write()
                     held = 0
-                if past_held >= BUFFER_BYTES:
+                if past_held >= buffer_bytes:
                     self._write_replaced()
                     past_held = 0
         self._write()

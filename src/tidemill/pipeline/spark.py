@@ -155,6 +155,16 @@ class SparkRuntime:
         return None if jvm is None else jvm.pid
 
     @property
+    def is_local(self) -> bool:
+        """Whether tasks run on this machine, within ``memory_bytes``."""
+        return self.master.startswith("local")
+
+    @property
+    def workers_bytes(self) -> int:
+        """What all Python workers may take together."""
+        return self.memory_bytes // 2
+
+    @property
     def is_ready(self) -> bool:
         return self.state == READY
 
@@ -344,8 +354,7 @@ class SparkRuntime:
     def _memory(self) -> dict[str, str]:
         """Java's heap, and what the tasks that run at once may take each."""
         heap = max(self.memory_bytes // 2, HEAP_BYTES_MIN)
-        slots = _slots(self.master)
-        each = max(self.memory_bytes - heap, self.memory_bytes // 4) // slots
+        each = self.workers_bytes // _slots(self.master)
         environment = {**worker_environment(), TASK_MEMORY_VARIABLE: str(each)}
         conf = {f"spark.executorEnv.{name}": value for name, value in environment.items()}
         return {"spark.driver.memory": f"{heap >> 20}m", **conf}

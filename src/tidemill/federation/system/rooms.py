@@ -139,6 +139,7 @@ class Rooms:
     live_rows: Callable[[Table, History, AbstractSet[int]], int]
     clock: Clock
     views: Callable[[], Iterable[Mapping[str, Any]]] = tuple
+    spark: Callable[[], Iterable[Mapping[str, Any]]] = tuple
 
     def tables(self) -> list[Table]:
         """All tables and views by name."""

@@ -21,6 +21,13 @@ def views(rooms: Rooms) -> pa.Table:
     return make_table_of_rows("views", [dict(row) for row in rooms.views()])
 
 
+# -- tidemill.spark
+
+
+def spark(rooms: Rooms) -> pa.Table:
+    return make_table_of_rows("spark", [dict(row) for row in rooms.spark()])
+
+
 # -- tidemill.jobs
 
 
