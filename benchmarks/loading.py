@@ -30,6 +30,7 @@ from benchmarks.traffic import totals_sql
 
 SCHEMA_SPARK = "ts TIMESTAMP, vid BIGINT, spd INT, xway INT, lane INT, dir INT, seg INT, pos INT"
 HOT_ROWS = 1_000
+SPARK_POLL_S = 0.05
 ASK_PAUSE_S = 0.01
 
 
@@ -41,12 +42,19 @@ class Loaded:
     remark: str = ""
 
 
+def wait_for_spark(db: tidemill.Database) -> None:
+    """Until Spark runs or has failed to start."""
+    while db.sql("SELECT state FROM tidemill.spark").fetchall()[0][0] in ("off", "starting"):
+        time.sleep(SPARK_POLL_S)
+
+
 class LoadTide:
     """``COPY t FROM`` many files: a job on Spark that ends with one commit."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.db = tidemill.open(folder, spark_master="local[*]")
+        self.db = tidemill.open(folder, spark_master="local[*]", lifetime="long")
+        wait_for_spark(self.db)  # or files of a few megabytes would be appended instead
         self._tables = 0
 
     def settings(self) -> dict[str, str]:

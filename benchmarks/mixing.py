@@ -126,7 +126,7 @@ class Mix:
     """A warehouse of its own, in a process of its own, for one run."""
 
     def __init__(self, folder: Path, settings: dict[str, str]) -> None:
-        self.db = tidemill.open(folder, spark_master="local[*]")
+        self.db = tidemill.open(folder, spark_master="local[*]", lifetime="long")
         given = ", ".join(f"{name} = '{value}'" for name, value in settings.items())
         self.db.sql(
             f"CREATE STREAMING TABLE {TABLE} ({COLUMNS_SQL}, "

@@ -47,7 +47,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     add("--peak", type=int, default=PEAK_PER_MINUTE, help="reports a minute and expressway")
     add("--ramp", type=int, default=RAMP_MINUTES, help="minutes until the peak (default 180)")
     add("--accident-gap", type=float, default=20.0, help="minutes between accidents (default 20)")
-    add("--spark-master", default="inline", help="where jobs run (default inline: no Spark)")
+    add("--spark-master", default="local[*]", help="where jobs run (default local[*])")
     add("--folder", type=Path, help="where the data lies while it runs (default: temporary)")
     add("--name", default="linear_road", help="of the page (default linear_road)")
     given = parser.parse_args(arguments)

@@ -55,7 +55,7 @@ class Course:
     rate: float | None = 1.0
     otq_per_minute: tuple[float, ...] = ()
     seed: int = 1
-    spark_master: str = "inline"
+    spark_master: str = "local[*]"
     gives_up: bool = False
     has_indices: bool = True
 
@@ -279,14 +279,15 @@ class Driver:
         told = self._told
         asked = "SELECT state, rows, error FROM tidemill.jobs WHERE kind = 'move'"
         for state, rows, error in self._db.sql(asked).fetchall():
-            told.moves += 1
-            told.moved_rows += rows or 0
-            if state == "failed":
+            if state == "committed":
+                told.moves += 1
+                told.moved_rows += rows
+            elif state == "failed":
                 told.errors.append(f"a move failed: {error}")
 
 
 def _open(course: Course) -> Database:
-    return tidemill.open(course.warehouse, spark_master=course.spark_master)
+    return tidemill.open(course.warehouse, spark_master=course.spark_master, lifetime="long")
 
 
 def _create_tables(db: Database, course: Course) -> None:

@@ -38,7 +38,7 @@ class Request:
     rate: float | None = 1.0
     otq_per_minute: tuple[float, ...] = ()
     has_history: bool = False
-    spark_master: str = "inline"
+    spark_master: str = "local[*]"
     seed: int = 1
     gives_up: bool = False
     has_indices: bool = True

@@ -32,6 +32,7 @@ from tidemill.cli.session import add_warehouse_option
 from tidemill.cli.shell import format_seconds
 from tidemill.engine import Database
 from tidemill.errors import TidemillError
+from tidemill.pipeline.java import JavaNotFoundError, find_java
 from tidemill.server.local import LocalServer
 
 REDRAW_S = 0.25
@@ -42,6 +43,7 @@ PEAK_MAX = 100_000
 RATE_MAX = 1_000.0
 SECONDS_MAX = 1e9
 EXIT_ERROR = 1
+SPARK_MASTER, INLINE = "local[*]", "inline"
 
 # A road that fills up while one watches: when the picture opens, in its 12th minute, most segments
 # still flow and some already cost a toll; half an hour later most are slow.
@@ -108,18 +110,19 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--spark",
-        default="inline",
+        default=SPARK_MASTER,
         metavar="MASTER",
-        help="who moves rows to history: a Spark master such as 'local[*]', or inline, this "
-        "process (the default)",
+        help="where the pipeline runs: a Spark master (local[*], this machine's cores), or inline: "
+        "in this process, without Spark",
     )
     parser.add_argument("--plain", action="store_true", help="a line a second, no board")
     return parser
 
 
 def run(options: argparse.Namespace, ending: Ending) -> int:
+    master = choose_master(options.spark)
     with (
-        tidemill.open(options.warehouse, spark_master=options.spark) as database,
+        tidemill.open(options.warehouse, spark_master=master, lifetime="long") as database,
         LocalServer(database),
     ):
         player = Player(database, prepare(database, options))
@@ -136,6 +139,19 @@ def run(options: argparse.Namespace, ending: Ending) -> int:
             raise error
         say_goodbye(options, player, watcher)
     return 0
+
+
+def choose_master(asked: str) -> str:
+    """The master that was asked for; without a Java for it, this process, which is told."""
+    if asked == INLINE:
+        return asked
+    try:
+        find_java()
+    except JavaNotFoundError as error:
+        print_error(error)
+        print("without Java: the pipeline runs in this process, without Spark", flush=True)
+        return INLINE
+    return asked
 
 
 def prepare(database: Database, options: argparse.Namespace) -> World:

@@ -30,6 +30,7 @@ ASK_EVERY_S = 1.0
 METER_S = 60
 RATE_OVER_S = 5
 NOTICES_SHOWN = 4
+JOBS_SHOWN = 2
 NOTICES_LOOKED_AT = 2_000
 
 # The segments as they are for this minute: R4, R5 and R7 of docs/linear-road.md.
@@ -49,7 +50,21 @@ HELD = """\
 SELECT t.hot_rows, t.bytes, t.history_rows, max(p.time_max) AS upto
 FROM tidemill.tables AS t LEFT JOIN tidemill.partitions AS p ON p.table_name = t.table_name
 WHERE t.table_name = 'reports' GROUP BY ALL"""
-QUESTIONS = {"road": ROAD, "notices": NOTICES, "held": HELD}
+# The pipeline's newest jobs, those that run first.
+JOBS = f"""\
+SELECT kind, table_name, state, rows, ran_on, epoch(elapsed), coalesce(error, detail) AS detail
+FROM tidemill.jobs WHERE tasks > 0 OR state IN ('running', 'failed')
+ORDER BY state = 'running' DESC, coalesce(ended_at, planned_at) DESC LIMIT {JOBS_SHOWN}"""
+JOBS_DONE = """\
+SELECT kind, count(*), CAST(sum(rows) AS BIGINT), count(*) FILTER (state = 'failed')
+FROM tidemill.jobs WHERE tasks > 0 GROUP BY kind ORDER BY kind"""
+QUESTIONS = {
+    "road": ROAD,
+    "notices": NOTICES,
+    "held": HELD,
+    "jobs": JOBS,
+    "jobs_done": JOBS_DONE,
+}
 
 
 @dataclass(frozen=True)

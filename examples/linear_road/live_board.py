@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.panel import Panel
@@ -20,7 +21,7 @@ from rich.text import Text
 
 from benchmarks.linear_road.fields import SEGMENTS
 from examples.linear_road.application import START
-from examples.linear_road.live_answers import NOTICES_SHOWN, Answer, Watcher
+from examples.linear_road.live_answers import JOBS_SHOWN, NOTICES_SHOWN, Answer, Watcher
 from examples.linear_road.live_traffic import Player
 from tidemill.cli.shell import format_seconds
 from tidemill.cli.status import format_bytes
@@ -67,7 +68,12 @@ def draw(warehouse: Path, xways: int, player: Player, watcher: Watcher, width: i
     below = Table.grid()
     half = width // 2
     below.add_row(notices_panel(watcher, half), answers_panel(watcher, width - half))
-    return Group(road_panel(xways, player, watcher, width), below, invitation(warehouse))
+    return Group(
+        road_panel(xways, player, watcher, width),
+        below,
+        jobs_panel(watcher, width),
+        invitation(warehouse),
+    )
 
 
 def road_panel(xways: int, player: Player, watcher: Watcher, width: int) -> Panel:
@@ -203,6 +209,56 @@ def held_lines(answer: Answer) -> list[tuple[str, str]]:
     return [("memory", f"{hot:,} rows, {format_bytes(hot_bytes)}"), ("history", history)]
 
 
+def jobs_panel(watcher: Watcher, width: int) -> Panel:
+    """What the pipeline does: the newest jobs, and how many there were."""
+    answer = watcher.answers["jobs"]
+    if answer.error is not None:
+        content: RenderableType = _message(answer)
+    elif not answer.rows:
+        content = Text("nothing to move yet; rows stay in memory for three minutes", "dim")
+    else:
+        content = Group(*(_job(*row) for row in answer.rows))
+    title = "pipeline"
+    if told := jobs_line(watcher):
+        title = f"pipeline: {told}"
+    return Panel(content, title=title, title_align="left", width=width, height=JOBS_SHOWN + 2)
+
+
+def jobs_line(watcher: Watcher) -> str:
+    """How many jobs of each kind there were, and their rows."""
+    return ", ".join(
+        f"{count:,} {kind}{'s' * (count > 1)} of {rows:,} rows" + f" ({bad} failed)" * bool(bad)
+        for kind, count, rows, bad in watcher.answers["jobs_done"].rows
+    )
+
+
+def job_text(
+    kind: str,
+    table: str,
+    state: str,
+    rows: int,
+    ran_on: str | None,
+    seconds: float | None,
+    detail: str | None,
+) -> str:
+    """A job in a line.
+
+    >>> job_text("move", "reports", "committed", 25_000, "Spark", 1.25, None)
+    'move reports: 25,000 rows by Spark in 1.25 s'
+    """
+    time = "" if seconds is None else f" {format_seconds(seconds)}"
+    place = f" by {ran_on}" if ran_on else ""
+    if state == "committed":
+        return f"{kind} {table}: {rows:,} rows{place} in{time}"
+    told = f", {' '.join(detail.split())}" if detail else ""
+    return f"{kind} {table}: {state}{place}{time}{told}"
+
+
+def _job(kind: str, table: str, state: str, *rest: Any) -> Text:
+    style = {"failed": "red", "running": "bold green"}.get(state, "")
+    return Text(job_text(kind, table, state, *rest), style, no_wrap=True, overflow="ellipsis")
+
+
 def invitation(warehouse: Path) -> RenderableType:
     lines = [
         Text.assemble(("in a second terminal: ", "dim"), (ask_command(warehouse), "bold cyan")),
@@ -228,12 +284,14 @@ def plain_line(player: Player, watcher: Watcher) -> str:
     accidents = sum(segment.accident == key[2] for key, segment in road.items())
     reports = counters.per_second[-1] if counters.per_second else 0
     held = "; ".join(f"{label} {text}" for label, text in held_lines(watcher.answers["held"]))
+    jobs = watcher.answers["jobs"].rows
+    newest = f"; {job_text(*jobs[0])}" if jobs else ""
     return (
         f"{state(player)}: {counters.cars:,} cars, {reports:,} reports/s, "
         f"{meter.rate:,.0f} answers/s in {format_seconds(meter.mean_s)}, "
         f"longest {format_seconds(meter.longest_s)}; "
         f"{tolled} segments with a toll, {accidents} accidents; "
-        f"{counts.balances:,} balances asked; {held}"
+        f"{counts.balances:,} balances asked; {held}{newest}"
     )
 
 

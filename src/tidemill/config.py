@@ -112,7 +112,14 @@ def _share(text: str) -> float:
     return share
 
 
+def _spark_memory(text: str) -> int:
+    if (size := parse_size_bytes(text)) < SPARK_MEMORY_BYTES_MIN:
+        raise ValueError("it must be at least 1 GB")
+    return size
+
+
 MEMORY_BYTES_MIN = 1_000_000
+SPARK_MEMORY_BYTES_MIN = 1_000_000_000
 SHARE_MIN, SHARE_MAX = 0.05, 0.95
 
 
@@ -223,7 +230,7 @@ DATABASE_SETTINGS: dict[str, Setting] = {
             "backpressure_wait",
             "5 seconds",
             parse_duration_us,
-            "how long a writer waits for memory before it gets an error",
+            "how long a writer waits for memory before it gets an error, while no move makes room",
         ),
         Setting(
             "batch_interval",
@@ -237,6 +244,19 @@ DATABASE_SETTINGS: dict[str, Setting] = {
             "local[*]",
             str,
             "where pipeline jobs run: a Spark master, or 'inline' for this process without Spark",
+        ),
+        Setting(
+            "spark_memory",
+            "2 GB",
+            _spark_memory,
+            "what Spark may take on this machine: a half is Java's heap, the rest its workers'",
+        ),
+        Setting(
+            "lifetime",
+            "auto",
+            _choice("auto", "long", "short"),
+            "how long the process stays: a long one starts Spark early and keeps it, a short one "
+            "leaves background work to others; auto is short for the first 20 seconds",
         ),
         Setting(
             "storage",

@@ -217,7 +217,8 @@ class Definitions:
         if table.is_streaming:
             self._loads.follow()
             self._keeping.publishing.withdraw(table)
-            self._keeping.pipeline.cancel_table(table.table_id)
+            gone = UnknownNameError(f'table "{table.name}" was dropped')
+            self._keeping.pipeline.cancel_table(table.table_id, gone)
             self._tier.drop(table.table_id)
         else:
             self._references.drop(table.table_id)

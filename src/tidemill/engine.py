@@ -19,6 +19,7 @@ from typing import Any
 
 from sqlglot import exp
 
+from tidemill.appending import Appending
 from tidemill.catalog.model import Table
 from tidemill.catalog.owner import Owner
 from tidemill.catalog.store import Catalog
@@ -46,8 +47,9 @@ from tidemill.hot.table import HotTable
 from tidemill.hot.tier import Boundary, HotTier
 from tidemill.keeping import Keeping
 from tidemill.loads import Desk, Loads
-from tidemill.pipeline.executor import InlineExecutor, make_executor
+from tidemill.pipeline.executor import INLINE, InlineExecutor, make_executor
 from tidemill.pipeline.jobs import JobBoard, Pipeline
+from tidemill.pipeline.lifetime import Lifetime
 from tidemill.pipeline.spark import SparkRuntime
 from tidemill.pipeline.spark_sql import SparkSqlEngine
 from tidemill.result import Result, done, lines_result
@@ -141,11 +143,16 @@ class Database:
             return history.moved_seq, history.reserved_seq, loaded
 
         master = settings["spark_master"]
-        runtime = SparkRuntime(master, scratch=self.path / "spark")
+        runtime = SparkRuntime(
+            master, scratch=self.path / "spark", memory_bytes=settings["spark_memory"]
+        )
         executor = make_executor(master, runtime)
-        self._closing.append(runtime.stop)
+        self._closing += [runtime.stop, executor.close]
         pipeline = Pipeline(executor, JobBoard(), self._clock)
-        keeping = Keeping(self.catalog, tier, pipeline, storage, pins, duck, self._clock, settings)
+        life = Lifetime(settings["lifetime"], executor)
+        keeping = Keeping(
+            self.catalog, tier, pipeline, storage, pins, duck, self._clock, settings, life
+        )
 
         def adopt(hot: HotTable) -> None:
             keeping.adopt(hot)
@@ -155,7 +162,8 @@ class Database:
         streaming = (table for table in tables if table.is_streaming)
         self.recovered: list[Recovered] = tier.open(streaming, boundary_of)
         desk = Desk(self.catalog, tier, storage, duck)
-        self._loads = Loads(self.catalog, desk, keeping, self._clock)
+        appending = Appending(self.catalog, tier, self._clock)
+        self._loads = Loads(self.catalog, desk, keeping, self._clock, appending)
         system = SystemTables(
             self.catalog.snapshot,
             tier.tables,
@@ -169,6 +177,7 @@ class Database:
             live_rows=LiveRows(duck, storage),
             clock=self._clock,
             views=self._view_rows,
+            spark=lambda: [spark_row(runtime, executor.place, settings)],
         )
         self._hot = tier.tables
         self._duck = duck
@@ -216,13 +225,14 @@ class Database:
         self._keeping = keeping
         self._scatter = Scatter(executor, duck, storage)
         is_inline = isinstance(executor, InlineExecutor)
-        spark = Spark(lambda: is_inline or runtime.is_ready, executor.start, settings["spark_scan"])
+        spark = Spark(lambda: executor.is_ready, life.foresee, settings["spark_scan"])
         self._spark_sql = SparkSqlEngine(runtime, SPARK_SETTINGS)
         route = SparkSqlRoute(self._spark_sql, duck, self._runner, storage)
         self._router = Router(self._runner, self._scatter, spark, None if is_inline else route)
         self._plan_for = lru_cache(maxsize=512)(self._make_plan)
         for hot in tier.tables.values():
             keeping.recall(hot)
+            self._loads.recall(hot)
         self._views.open()
         self._closing.append(self._views.close)
         self._kept.start()
@@ -297,10 +307,13 @@ class Database:
 
     def cancel(self, thread: int | None = None) -> None:
         """Break off the statement that a thread (by its identifier) is running, or all of them."""
+        self._cancel(thread, None)
+
+    def _cancel(self, thread: int | None, why: TidemillError | None) -> None:
         self._duck.interrupt(thread)
         self._scatter.cancel(thread)
         self._spark_sql.cancel(thread)
-        self._keeping.cancel(thread)
+        self._keeping.cancel(thread, why)
 
     def close(self) -> None:
         """Give the warehouse back. What was acknowledged is on disk; closing twice is no error.
@@ -312,7 +325,7 @@ class Database:
             with self._gate:
                 own = threading.get_ident()
                 if not self._gate.wait_for(lambda: self._calls.keys() <= {own}, CLOSE_WAIT_S):
-                    self.cancel()
+                    self._cancel(None, ClosedError(f'warehouse "{self.path}" was closed'))
                     self._gate.wait_for(lambda: self._calls.keys() <= {own}, CLOSE_WAIT_S)
             while self._closing:
                 try:
@@ -511,6 +524,19 @@ class Database:
                 del self._calls[own]
             if self._is_closed:
                 self._gate.notify_all()
+
+
+def spark_row(runtime: SparkRuntime, place: str, settings: Settings) -> dict[str, Any]:
+    """The row of ``tidemill.spark``."""
+    failure = runtime.failure()
+    return {
+        "state": INLINE if place == INLINE else runtime.state,
+        "master": settings["spark_master"],
+        "lifetime": settings["lifetime"],
+        "memory_bytes": settings["spark_memory"],
+        "java_pid": runtime.pid,
+        "last_error": None if failure is None else " ".join(str(failure).split()),
+    }
 
 
 def _make_folder(path: Path) -> None:

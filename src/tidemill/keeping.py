@@ -32,6 +32,7 @@ from tidemill.pipeline.compact import CompactJob, ExpireJob, expired_with_digest
 from tidemill.pipeline.digest_compact import DigestCompactJob, plan_digest_compact
 from tidemill.pipeline.digesting import ReferenceFile, export_references
 from tidemill.pipeline.jobs import Job, JobHandle, Outcome, Pipeline
+from tidemill.pipeline.lifetime import Lifetime
 from tidemill.pipeline.move import MoveJob
 from tidemill.pipeline.mover import Mover
 from tidemill.publishing import Publishing
@@ -55,11 +56,12 @@ class Keeping:
         duck: Duck,
         clock: Clock,
         settings: Settings,
+        life: Lifetime,
     ) -> None:
         self.pipeline = pipeline
         self.storage = storage
-        warm_up = pipeline.executor.start
-        self.mover = Mover(tier.tables, clock, self._submit_move, warm_up)
+        self.life = life
+        self.mover = Mover(tier.tables, clock, self._submit_move, life)
         self.publishing = Publishing(catalog, storage)
         self.publishing.compact = self._compact_deleted
         self._catalog = catalog
@@ -68,7 +70,8 @@ class Keeping:
         self._duck = duck
         self._clock = clock
         self._settings = settings
-        self.on_look: Callable[[], None] | None = None  # what else is due from time to time
+        # what else is due from time to time, told whether work in the background is allowed
+        self.on_look: Callable[[bool], None] | None = None
         self._waiting: dict[int, JobHandle] = {}
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="tidemill-history", daemon=True)
@@ -76,10 +79,12 @@ class Keeping:
     def adopt(self, hot: HotTable) -> None:
         """Wire a table that was opened or created: its keys in history, its need for room."""
         hot.on_pressure = self.mover.hurry
+        hot.relief = self.mover.relief
         if hot.primary is not None:
             hot.find_keys = lambda batch: self._keys_in_history(hot, batch)
 
     def start(self) -> None:
+        self.life.begin()
         self.mover.start()
         self._thread.start()
 
@@ -127,10 +132,10 @@ class Keeping:
         finally:
             self._waiting.pop(own, None)
 
-    def cancel(self, thread: int | None = None) -> None:
+    def cancel(self, thread: int | None = None, why: TidemillError | None = None) -> None:
         for ident, handle in list(self._waiting.items()):
             if thread is None or ident == thread:
-                handle.cancel()
+                handle.cancel(why)
 
     def _submit_move(self, hot: HotTable, upto_seq: int | None, reason: str) -> JobHandle:
         job = MoveJob(hot, self._catalog, self.storage, upto_seq, reason, self.export)
@@ -196,8 +201,9 @@ class Keeping:
                 _log.warning("while keeping history: %s", error)
 
     def look(self) -> None:
-        """Submit what is due: partitions to drop, files to compact."""
+        """Submit what is due: partitions to drop, and where Spark runs, files to compact."""
         snapshot = self._catalog.snapshot()
+        is_allowed = bool(self._tier.tables) and self.life.allows_background()
         for table_id, history in snapshot.histories.items():
             hot = self._tier.tables.get(table_id)
             table = snapshot.table(table_id)
@@ -210,10 +216,11 @@ class Keeping:
                 is_new = not self.pipeline.pending(table_id, "expire")
                 if is_new and expired_with_digests(snapshot, table_id, *bounds):
                     self.submit(ExpireJob(table, self._catalog, *bounds), MOVE_PRIORITY)
-            self.compact(table, hot)
-            self._compact_digests(snapshot, table)
+            if is_allowed:
+                self.compact(table, hot)
+                self._compact_digests(snapshot, table)
         if self.on_look is not None:
-            self.on_look()
+            self.on_look(is_allowed)
         self.publishing.follow()
 
     def compact(self, table: Table, hot: HotTable) -> JobHandle | None:
@@ -237,7 +244,7 @@ class Keeping:
         self._submit_compact(table, MAX_US)
 
     def _submit_compact(self, table: Table, cold_before_us: int | None) -> JobHandle | None:
-        if self.pipeline.pending(table.table_id, "compact"):
+        if self.pipeline.pending(table.table_id, "compact") or not self.life.allows_background():
             return None
         history = self._catalog.snapshot().history(table.table_id)
         if plan_compact("", table, history, self.storage, cold_before_us) is None:

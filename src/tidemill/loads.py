@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 
-from tidemill.catalog.model import FILE_DELETES, NewFile, Package, Source, Table
+from tidemill.appending import Appending
+from tidemill.catalog.model import FILE_DELETES, LOADED, NewFile, Package, Source, Table
 from tidemill.catalog.store import Catalog
 from tidemill.clock import Clock
 from tidemill.errors import FileFormatError, UnknownNameError, UnsupportedError
@@ -39,8 +40,9 @@ from tidemill.pipeline.load import (
     LoadReport,
     split_options,
 )
+from tidemill.pipeline.loading import KNOWN, Taken
 from tidemill.pipeline.packages import Listed, list_packages
-from tidemill.pipeline.sources import SourcePoller, SourceStatus
+from tidemill.pipeline.sources import SourcePoller, SourceStatus, is_as_recorded
 from tidemill.types import quote
 from tidemill.writing import check_writable
 
@@ -152,12 +154,16 @@ class _LoadJob(LoadJob):
 
 
 class Loads:
-    def __init__(self, catalog: Catalog, desk: Desk, keeping: Keeping, clock: Clock) -> None:
+    def __init__(
+        self, catalog: Catalog, desk: Desk, keeping: Keeping, clock: Clock, appending: Appending
+    ) -> None:
         self._catalog = catalog
+        self._appending = appending
         self._desk = desk
         self._keeping = keeping
         self._clock = clock
-        self.poller = SourcePoller(self._submit_source, desk.known, clock)
+        allowed = keeping.life.allows_background
+        self.poller = SourcePoller(self._submit_source, desk.known, clock, may_load=allowed)
 
     def start(self) -> None:
         self.follow()
@@ -193,11 +199,38 @@ class Loads:
         packages = tuple(list_packages(pattern, split_options(texts)[1]))
         if not packages:
             raise FileFormatError(f'"{pattern}" matches no file')
-        load = Load(table, self._keeping.storage, packages, form, columns, texts, COPY)
+        before = self._loaded_before(table, packages)
+        left = tuple(each for each in packages if each.name not in before)
+        load = Load(table, self._keeping.storage, left, form, columns, texts, COPY)
+        report = self._copied(load)
+        known = tuple(Taken(e, KNOWN, before[e.name]) for e in packages if e.name in before)
+        return replace(report, packages=(*known, *report.packages))
+
+    def _loaded_before(self, table: Table, packages: Sequence[Listed]) -> dict[str, str]:
+        """The digests, by name, of packages that were loaded and not touched since."""
+        sizes = {each.name: each for each in packages}
+        return {
+            known.name: known.digest
+            for known in self._desk.known(table.table_id, list(sizes))
+            if known.state == LOADED and is_as_recorded(sizes[known.name], known)
+        }
+
+    def _copied(self, load: Load) -> LoadReport:
+        """By an append if no Spark runs and memory holds it easily, else by the pipeline."""
+        if not load.packages:
+            return LoadReport("", (), 0, 0)
+        if not self._keeping.pipeline.executor.is_ready and self._appending.suits(load):
+            appended = self._appending.copy(load)
+            if appended is not None:
+                return appended
         report = self._keeping.wait(self._submit(load)).value
-        self._keeping.publishing.publish(table)
+        self._keeping.publishing.publish(load.table)
         assert isinstance(report, LoadReport)
         return report
+
+    def recall(self, hot: HotTable) -> None:
+        """After a start: packages that were appended and that the catalog does not know."""
+        self._appending.recall(hot)
 
     def _submit_source(self, source: Source, packages: tuple[Listed, ...]) -> JobHandle:
         table = self._catalog.snapshot().table(source.table_id)

@@ -14,9 +14,10 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 PATIENCE_S = 0.5
+STARTING = "Spark is starting"
 LOOK_EVERY_S = 0.2
 JOBS = """\
-SELECT job_id, kind, table_name, state, tasks, tasks_done, rows
+SELECT job_id, kind, table_name, state, tasks, tasks_done, rows, detail
 FROM tidemill.jobs WHERE state IN ('queued', 'running') ORDER BY planned_at LIMIT 8"""
 
 Ask = Callable[[str], Any]
@@ -43,8 +44,12 @@ def _draw(bars: Progress, known: dict[str, TaskID], jobs: list[tuple[Any, ...]])
     running = {str(job[0]) for job in jobs}
     for job_id in set(known) - running:
         bars.remove_task(known.pop(job_id))
-    for job_id, kind, table, state, tasks, done, rows in jobs:
+    for job_id, kind, table, state, tasks, done, rows, detail in jobs:
         if job_id not in known:
             known[job_id] = bars.add_task(f"{kind} {table}", total=None, note="")
+        is_starting = detail == STARTING
         note = f"{done} of {tasks} tasks, {rows:,} rows" if tasks else state
-        bars.update(known[job_id], total=tasks or None, completed=done, note=note)
+        total = None if is_starting else tasks or None
+        bars.update(
+            known[job_id], total=total, completed=done, note=detail if is_starting else note
+        )

@@ -18,6 +18,7 @@ from tidemill.server.remote import connect
 
 WAREHOUSE = "warehouse"
 WAREHOUSE_VARIABLE = "TIDEMILL_WAREHOUSE"
+SHORT, AUTO = "short", "auto"
 
 
 class Database(Protocol):
@@ -82,10 +83,13 @@ def add_warehouse_option(parser: argparse.ArgumentParser) -> None:
 
 
 @contextmanager
-def open_session(path: Path, *, create: bool = True, serve: bool = False) -> Iterator[Session]:
+def open_session(
+    path: Path, *, create: bool = True, serve: bool = False, lifetime: str = SHORT
+) -> Iterator[Session]:
     """Opens a warehouse, or connects to its owner if another process has it.
 
-    With ``serve``, others can connect to this process in turn while it has the warehouse.
+    With ``serve``, others can connect to this process in turn while it has the warehouse. A command
+    is short: it leaves work in the background to processes that stay.
     """
     if not create and not path.is_dir():
         raise UnknownNameError(
@@ -94,7 +98,7 @@ def open_session(path: Path, *, create: bool = True, serve: bool = False) -> Ite
         )
     with ExitStack() as stack:
         try:
-            database = stack.enter_context(tidemill.open(path))
+            database = stack.enter_context(tidemill.open(path, lifetime=lifetime))
         except OwnedError as error:
             yield stack.enter_context(_connected(path, error))
             return

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import sys
+import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
@@ -55,7 +57,13 @@ class Shell:
         self.terminal = out.isatty()
         self.color = wants_color(out)
         self._depth = 0
-        self._beside = ThreadPoolExecutor(1, thread_name_prefix="tidemill-statement")
+        self._thread: int | None = None  # that runs statements
+        self._beside = ThreadPoolExecutor(
+            1, thread_name_prefix="tidemill-statement", initializer=self._note_thread
+        )
+
+    def _note_thread(self) -> None:
+        self._thread = threading.get_ident()
 
     def run_lines(self, lines: Iterable[str], place: str | None = None) -> bool:
         """Runs a whole script; stops at the first error, tells it, and answers false."""
@@ -85,14 +93,22 @@ class Shell:
         database = self.session.database
         future = self._beside.submit(database.sql, text)
         try:
-            if self.terminal:
+            if self.terminal or sys.stderr.isatty():
                 self._watch(future)
             return future.result()
         except KeyboardInterrupt:
             while not future.done():
-                database.cancel()
+                self._cancel()
                 wait([future], timeout=CANCEL_EVERY_S)
             raise
+
+    def _cancel(self) -> None:
+        """Break off the statement in hand; in a warehouse of our own, others may have theirs."""
+        database = self.session.database
+        if isinstance(database, tidemill.Database) and self._thread is not None:
+            database.cancel(self._thread)
+        else:
+            database.cancel()
 
     def _watch(self, future: Future[Any]) -> None:
         """Show the jobs of a long statement; a connection is busy with it, so another one asks."""
@@ -102,7 +118,7 @@ class Shell:
                 if wait([future], PATIENCE_S).done:
                     return
                 database = stack.enter_context(connect(self.session.path))
-            watch(future, database.sql, self.out)
+            watch(future, database.sql, self.out if self.terminal else sys.stderr)
 
     def run_command(self, text: str) -> None:
         name, _, argument = text.partition(" ")

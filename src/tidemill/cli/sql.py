@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tidemill.cli.render import FORMATS
-from tidemill.cli.session import Session, add_warehouse_option, open_session
+from tidemill.cli.session import AUTO, SHORT, Session, add_warehouse_option, open_session
 from tidemill.cli.shell import Quit, Shell, read_file
 
 
@@ -47,7 +47,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     interactive = not options.sources and sys.stdin.isatty() and sys.stdout.isatty()
-    with open_session(options.warehouse, serve=interactive) as session:
+    lifetime = AUTO if interactive else SHORT
+    with open_session(options.warehouse, serve=interactive, lifetime=lifetime) as session:
         if interactive:
             return _prompt(session, options.format)
         if session.alert:

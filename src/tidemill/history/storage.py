@@ -25,6 +25,7 @@ import pyarrow as pa
 from tidemill.catalog.frozen import FrozenMap
 from tidemill.config import DUCKDB_CLOSED
 from tidemill.errors import SettingError
+from tidemill.history.memory import duck_settings
 
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _BUCKETS = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss")  # no folders; a bucket is not made
@@ -91,7 +92,9 @@ class Storage:
 
     def connect(self, threads: int = 1) -> duckdb.DuckDBPyConnection:
         """A DuckDB of its own, as the pipeline's tasks use one; whoever asked closes it."""
-        connection = duckdb.connect(":memory:", config={"threads": threads, **DUCKDB_CLOSED})
+        connection = duckdb.connect(
+            ":memory:", config={"threads": threads, **DUCKDB_CLOSED, **duck_settings()}
+        )
         connection.execute("SET TimeZone = 'UTC'; SET arrow_lossless_conversion = true")
         self.prepare(connection)
         return connection

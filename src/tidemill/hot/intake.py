@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tidemill.catalog.model import Table
+from tidemill.catalog.model import Package, Table
 from tidemill.clock import from_us
 from tidemill.errors import DuplicateKeyError, LateRowsError
 from tidemill.hot import keys
@@ -72,12 +72,15 @@ class AppendResult:
 
 @dataclass(frozen=True)
 class Accepted:
-    """Rows that fit the table's columns, and (row as JSON, reason) of those that do not."""
+    """Rows that fit the table's columns, and (row as JSON, reason) of those that do not.
+
+    ``packages`` are the files that they came from, if these must not be stored twice."""
 
     batches: tuple[pa.RecordBatch, ...]
     rejects: tuple[tuple[str, str], ...] = ()
     source: str | None = None
     offset: int | None = None
+    packages: tuple[Package, ...] = ()
 
     @property
     def rows(self) -> int:

@@ -16,14 +16,14 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 
-from tidemill.catalog.model import Index, Table
+from tidemill.catalog.model import Index, Package, Table
 from tidemill.clock import Clock
 from tidemill.errors import BackpressureError, ClosedError, CorruptLogError
 from tidemill.hot import frame, keys
@@ -46,6 +46,18 @@ NO_META: dict[str, Any] = {"g": 0, "k": 0, "s": None, "f": None}
 
 
 EXPIRY_STEPS = 8
+ROOM_POLL_S = 0.5
+
+
+@dataclass(frozen=True)
+class Relief:
+    """Whether rows are leaving memory now, and if not, why the last attempt failed."""
+
+    is_coming: bool = False
+    failure: str = ""
+
+
+NO_RELIEF = Relief()
 
 
 class HotTable:
@@ -80,6 +92,9 @@ class HotTable:
         self.windows = Windows()
         self.find_keys: FindKeys | None = None
         self.on_pressure: Callable[[HotTable], None] | None = None
+        # Files whose rows are in the log, and of which the catalog may not know yet.
+        self.packages: tuple[Package, ...] = ()
+        self.relief: Callable[[HotTable], Relief] | None = None
         self.expires_in_steps = False
         self.on_published: Callable[[HotTable], None] | None = None  # outside of all locks
         self._log: Log | None = None
@@ -231,16 +246,34 @@ class HotTable:
             self.published.settle_replaced()
         if self.on_pressure is not None:
             self.on_pressure(self)
-        with self._freed:
-            left_s = max(deadline_s - time.monotonic(), 0)
-            if self._freed.wait_for(lambda: self._has_room(nbytes), left_s):
-                return
+        failure = self._wait_for_moves(nbytes, deadline_s)
+        if failure is None:
+            return
+        detail = f"{self.nbytes} of {settings['memory']} bytes are held, {nbytes} more needed"
         raise BackpressureError(
             f'the memory of table "{name}" is full; waited {self._wait_s:g} s for room',
-            detail=f"{self.nbytes} of {settings['memory']} bytes are held, {nbytes} more needed",
+            detail=f"{detail}; {failure}" if failure else detail,
             hint=f'append later, or ALTER TABLE "{name}" SET (…) to raise memory or to shorten '
             "retention",
         )
+
+    def _wait_for_moves(self, nbytes: int, deadline_s: float) -> str | None:
+        """Wait for room, and on while moves make some: None when it is there, else why it is not.
+
+        The deadline is for a table that nobody moves; a move under way begins it anew."""
+        while True:
+            left_s = deadline_s - time.monotonic()
+            with self._freed:
+                wait_s = min(max(left_s, 0), ROOM_POLL_S)
+                if self._freed.wait_for(lambda: self._has_room(nbytes), wait_s):
+                    return None
+            relief = NO_RELIEF if self.relief is None else self.relief(self)
+            if relief.is_coming:
+                deadline_s = time.monotonic() + self._wait_s
+                if self.on_pressure is not None:  # of what a move frees, others may take it all
+                    self.on_pressure(self)
+            elif left_s <= 0:
+                return relief.failure
 
     # -- write and publish
 
@@ -257,7 +290,7 @@ class HotTable:
         if result.rejects:
             rejected = rejected_batch(result.rejects, now_us)
             aside.append((frame.REJECTED, rejected.serialize()))
-        meta = {
+        meta: dict[str, Any] = {
             "n": result.newest_us,
             "g": result.ignored,
             "k": result.late_stored,
@@ -266,6 +299,8 @@ class HotTable:
             "f": accepted.offset,
             "a": now_us,
         }
+        if accepted.packages:
+            meta["l"] = [asdict(package) for package in accepted.packages]
         replaced = tuple(result.replaced)
         rows, nbytes = result.stored, accepted.nbytes
         ticket, own = self._rows.write(log, self._next_seq, meta, rows, aside, nbytes)
@@ -284,6 +319,8 @@ class HotTable:
         """Count a unit; the same when it is written and when it is replayed."""
         self.counters.add(unit, meta["g"], meta["k"])
         self.progress.write(meta["n"])
+        if packages := meta.get("l"):
+            self.packages = (*self.packages, *(Package(**each) for each in packages))
         if meta["s"] is not None and meta["f"] is not None:
             self.offsets.add(meta["s"], meta["f"])
         if self.primary is not None:
@@ -373,6 +410,11 @@ class HotTable:
             log.remove_segments(self.published.needs, self.primary is not None)
         with self._freed:
             self._freed.notify_all()
+
+    def settle_packages(self, settled: Sequence[Package]) -> None:
+        """The catalog knows of these packages."""
+        with self._write_lock:
+            self.packages = tuple(each for each in self.packages if each not in settled)
 
     # -- change
 

@@ -35,6 +35,7 @@ from tidemill.digests.partials import (
     write_partials,
 )
 from tidemill.digests.progress import Progress
+from tidemill.history.memory import held_bytes
 from tidemill.history.partitions import partition_of
 from tidemill.history.reading import scan_sql
 from tidemill.history.storage import Storage
@@ -243,11 +244,11 @@ def _chunked(task: FilesTask, label: str) -> Iterator[NewFile]:
 
 def _chunks(reader: pa.RecordBatchReader) -> Iterator[list[pa.RecordBatch]]:
     held: list[pa.RecordBatch] = []
-    size = 0
+    size, most = 0, held_bytes(CHUNK_BYTES)
     for batch in reader:
         held.append(batch)
         size += batch.nbytes
-        if size >= CHUNK_BYTES:
+        if size >= most:
             yield held
             held, size = [], 0
     if held:

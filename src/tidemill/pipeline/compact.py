@@ -22,8 +22,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
-import duckdb
-
 from tidemill.catalog.model import (
     FILE_ROWS,
     DataFile,
@@ -34,8 +32,8 @@ from tidemill.catalog.model import (
 )
 from tidemill.catalog.splicing import reaching
 from tidemill.catalog.store import Catalog
-from tidemill.config import DUCKDB_CLOSED
 from tidemill.history.deletes import may_delete
+from tidemill.history.memory import COPIES
 from tidemill.history.reading import scan_sql
 from tidemill.history.storage import Storage
 from tidemill.history.writing import RETENTION_SHARE, WriteSpec, write_rows
@@ -49,6 +47,7 @@ TARGET_ROWS = 8_000_000
 LEVEL_BYTES_MIN = 64 * 1024
 SPAN_US_MAX = 31 * 86_400 * 1_000_000
 TASKS_MAX = 16  # of one job, so that others of the table need not wait long
+ROW_BYTES = 64  # of a row in memory, for an estimate
 
 
 @dataclass(frozen=True)
@@ -63,6 +62,10 @@ class CompactTask:
     hi_us: int
     files: tuple[DataFile, ...]
     deletes: tuple[DataFile, ...]
+
+    @property
+    def rows(self) -> int:
+        return sum(file.rows for file in self.files)
 
 
 @dataclass(frozen=True)
@@ -272,7 +275,8 @@ class CompactJob(OfTable):
             context.count(sum(f.rows for f in files), sum(f.bytes for f in files))
 
         name = f'compact "{self.table_name}"'
-        results = context.run_tasks(name, compact_files, plan.tasks, count)
+        need = max(task.rows for task in plan.tasks) * ROW_BYTES * COPIES
+        results = context.run_tasks(name, compact_files, plan.tasks, count, need)
         files = tuple(file for made in results for file in made)
         point("compact.written")
         rows, size = sum(file.rows for file in files), sum(file.bytes for file in files)
@@ -358,15 +362,9 @@ def expired_with_digests(
 
 def compact_files(task: CompactTask) -> tuple[NewFile, ...]:
     """Read files, leave deleted rows out, write them sorted; runs in Spark's workers."""
-    connection = duckdb.connect(":memory:", config={**DUCKDB_CLOSED})
-    try:
-        for setting in ("TimeZone = 'UTC'", "threads = 1", "arrow_lossless_conversion = true"):
-            connection.execute(f"SET {setting}")
-        task.storage.prepare(connection)
+    with task.storage.connect() as connection:
         query = scan_sql(task.storage, task.table, task.files, task.deletes, with_seq=True)
         spec = replace(WriteSpec.of(task.table), bounds=(task.lo_us, task.hi_us))
         label = f"{task.job_id}-{task.number}-{uuid.uuid4().hex[:6]}"
         read = connection.sql(query).to_arrow_table  # what it gives belongs to the writer
         return tuple(write_rows(task.storage, spec, read().to_batches(), label, 0, "compact"))
-    finally:
-        connection.close()

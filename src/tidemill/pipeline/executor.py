@@ -29,6 +29,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from tidemill.errors import ClosedError, TidemillError
+from tidemill.history.memory import give_back
 from tidemill.pipeline.spark import SparkRuntime
 
 Function = Callable[[Any], Any]
@@ -66,8 +67,22 @@ class Executor(Protocol):
         """How many tasks run at once, as far as that is known."""
         ...
 
+    @property
+    def place(self) -> str:
+        """Where tasks run, in a word or two for people."""
+        ...
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether a job could begin at once."""
+        ...
+
     def start(self) -> None:
         """Prepare for the first job in the background."""
+        ...
+
+    def prepare(self, check: Callable[[], None]) -> None:
+        """Wait until a job can begin; ``check`` may raise to end the waiting."""
         ...
 
     def run(
@@ -77,9 +92,11 @@ class Executor(Protocol):
         function: Function,
         specs: Sequence[Any],
         on_done: OnDone = ignore,
+        need_bytes: int = 0,
     ) -> list[Any]:
         """The results in the order of the specs. The first word of ``name`` is the kind of work;
-        kinds share the machine fairly."""
+        kinds share the machine fairly. ``need_bytes`` is about what a task takes: of large ones
+        fewer run at once, as the memory of the workers allows."""
         ...
 
     def cancel(self, job_id: str) -> None:
@@ -97,6 +114,9 @@ def make_executor(master: str, runtime: SparkRuntime) -> Executor:
 class InlineExecutor:
     """Tasks in threads of this process. A running task cannot be broken off, only awaited."""
 
+    place = INLINE
+    is_ready = True
+
     def __init__(self, parallelism: int | None = None) -> None:
         self.parallelism = parallelism or os.cpu_count() or 1
         self._pool = ThreadPoolExecutor(self.parallelism, "tidemill-task")
@@ -105,6 +125,9 @@ class InlineExecutor:
     def start(self) -> None:
         """Nothing to prepare."""
 
+    def prepare(self, check: Callable[[], None]) -> None:
+        """Nothing to wait for."""
+
     def run(
         self,
         job_id: str,
@@ -112,6 +135,7 @@ class InlineExecutor:
         function: Function,
         specs: Sequence[Any],
         on_done: OnDone = ignore,
+        need_bytes: int = 0,
     ) -> list[Any]:
         def call(index: int, blob: bytes) -> Any:
             self._cancelled.check(job_id)
@@ -141,6 +165,9 @@ class InlineExecutor:
         self._cancelled.add(job_id)
 
     def close(self) -> None:
+        """End the threads; a task that runs is awaited."""
+        for job_id in self._cancelled.running():
+            self.cancel(job_id)
         self._pool.shutdown(cancel_futures=True)
 
 
@@ -155,6 +182,12 @@ class SparkExecutor:
         self._reports: Any = None
         self._reports_of: Any = None
 
+    place = "Spark"
+
+    @property
+    def is_ready(self) -> bool:
+        return self.runtime.is_ready
+
     @property
     def parallelism(self) -> int:
         if not self.runtime.is_ready:
@@ -164,6 +197,9 @@ class SparkExecutor:
     def start(self) -> None:
         self.runtime.start_in_background()
 
+    def prepare(self, check: Callable[[], None]) -> None:
+        self.runtime.session(check)
+
     def run(
         self,
         job_id: str,
@@ -171,17 +207,19 @@ class SparkExecutor:
         function: Function,
         specs: Sequence[Any],
         on_done: OnDone = ignore,
+        need_bytes: int = 0,
     ) -> list[Any]:
         if not specs:
             return []
         with self._cancelled.during(job_id):
             blobs = [pack(function, spec) for spec in specs]
-            context = self.runtime.session().sparkContext
+            context = self.runtime.session(partial(self._cancelled.check, job_id)).sparkContext
             self._cancelled.check(job_id)
             listener = _Listener(on_done, partial(context.cancelJobGroup, job_id))
             self._listeners[job_id] = listener.hear
             try:
-                answers = self._collect(context, job_id, name, blobs)
+                slots = self._slots(len(blobs), need_bytes)
+                answers = self._collect(context, job_id, name, blobs, slots)
             except Exception as error:  # of py4j or pyspark, which raise what they like
                 self._cancelled.check(job_id)
                 if listener.failure is not None:
@@ -205,13 +243,21 @@ class SparkExecutor:
         for job_id in self._cancelled.running():
             self.cancel(job_id)
 
-    def _collect(self, context: Any, job_id: str, name: str, blobs: list[bytes]) -> list[bytes]:
+    def _slots(self, tasks: int, need_bytes: int) -> int:
+        """How many tasks may run at once."""
+        if not need_bytes or not self.runtime.is_local:
+            return tasks
+        return min(max(self.runtime.workers_bytes // need_bytes, 1), tasks)
+
+    def _collect(
+        self, context: Any, job_id: str, name: str, blobs: list[bytes], slots: int
+    ) -> list[bytes]:
         task = partial(_task, self._reporter(context), job_id)
         context.setJobGroup(job_id, name, interruptOnCancel=True)
         context.setLocalProperty("spark.scheduler.pool", name.partition(" ")[0])
         try:
             numbered = list(enumerate(blobs))
-            answers: list[bytes] = context.parallelize(numbered, len(blobs)).map(task).collect()
+            answers: list[bytes] = context.parallelize(numbered, slots).map(task).collect()
             return answers
         finally:
             with suppress(Exception):
@@ -331,7 +377,10 @@ def perform(blob: bytes) -> bytes:
 
 def _task(reports: Any, job_id: str, numbered: tuple[int, bytes]) -> bytes:
     index, blob = numbered
-    answer = perform(blob)
+    try:
+        answer = perform(blob)
+    finally:
+        give_back()
     if len(answer) <= REPORT_BYTES_MAX:
         reports.add([(job_id, index, answer)])
     return answer

@@ -17,7 +17,8 @@ from __future__ import annotations
 import secrets
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -38,6 +39,7 @@ QUEUE_JOBS_MAX = 1_000
 ENDED_JOBS_KEPT = 1_000
 PARALLEL_JOBS = 2
 CLOSE_TIMEOUT_S = 60.0
+STARTING = "Spark is starting"
 
 QUEUED, RUNNING, COMMITTED, FAILED, CANCELLED = (
     "queued",
@@ -122,6 +124,7 @@ class JobRecord:
     files: int = 0
     error: str | None = None
     detail: str | None = None
+    ran_on: str | None = None  # where its tasks ran, if it had any
 
     @property
     def is_ended(self) -> bool:
@@ -182,18 +185,36 @@ class JobContext:
     check_cancelled: Callable[[], None]
 
     def run_tasks(
-        self, name: str, function: Function, specs: Sequence[Any], on_done: OnDone = ignore
+        self,
+        name: str,
+        function: Function,
+        specs: Sequence[Any],
+        on_done: OnDone = ignore,
+        need_bytes: int = 0,
     ) -> list[Any]:
         """Run tasks and show their progress; may be called several times by one job."""
         self.check_cancelled()
+        executor = self.executor
         known = self.board.get(self.job_id)
-        self.board.update(self.job_id, tasks=(known.tasks if known else 0) + len(specs))
+        tasks = (known.tasks if known else 0) + len(specs)
+        self.board.update(self.job_id, tasks=tasks, ran_on=executor.place)
 
         def done(index: int, result: Any) -> None:
             self.board.count(self.job_id, tasks_done=1)
             on_done(index, result)
 
-        return self.executor.run(self.job_id, name, function, specs, done)
+        with nullcontext() if executor.is_ready else self._waiting(known.detail if known else None):
+            executor.prepare(self.check_cancelled)
+        return executor.run(self.job_id, name, function, specs, done, need_bytes)
+
+    @contextmanager
+    def _waiting(self, detail: str | None) -> Iterator[None]:
+        """Show that the job cannot begin yet, and the former detail afterwards."""
+        self.board.update(self.job_id, detail=STARTING)
+        try:
+            yield
+        finally:
+            self.board.update(self.job_id, detail=detail)
 
     def count(self, rows: int = 0, bytes: int = 0) -> None:
         """Show rows and bytes that are done."""
@@ -214,6 +235,7 @@ class _Entry:
     number: int
     ended: threading.Event = field(default_factory=threading.Event)
     is_cancelled: bool = False
+    why: TidemillError | None = None  # it was cancelled, unless somebody asked for just that
     is_committing: bool = False
     outcome: Outcome | None = None
     error: BaseException | None = None
@@ -244,9 +266,10 @@ class JobHandle:
         assert self._entry.outcome is not None
         return self._entry.outcome
 
-    def cancel(self) -> bool:
-        """Whether the job will end without a commit; waits for nothing."""
-        return self._pipeline.cancel(self.job_id)
+    def cancel(self, why: TidemillError | None = None) -> bool:
+        """Whether the job will end without a commit; waits for nothing. ``why`` is what those who
+        wait for it get to know; without it, that it was cancelled."""
+        return self._pipeline.cancel(self.job_id, why)
 
     def when_done(self, call: Callable[[], None]) -> None:
         """Call once the job has ended, from its thread, or at once if it has."""
@@ -312,7 +335,7 @@ class Pipeline:
             entries = [*self._queue, *self._running.values()]
         return sum(e.job.table_id == table_id and kind in (None, e.job.kind) for e in entries)
 
-    def cancel(self, job_id: str) -> bool:
+    def cancel(self, job_id: str, why: TidemillError | None = None) -> bool:
         """Take a job from the queue, or break off its run. A commit is not broken off."""
         with self._gate:
             waiting = next((each for each in self._queue if each.job_id == job_id), None)
@@ -322,21 +345,21 @@ class Pipeline:
             elif running is None or running.is_committing:
                 return False
             else:
-                running.is_cancelled = True
+                running.is_cancelled, running.why = True, why
                 self._gate.notify_all()
         if waiting is not None:
-            self._end(waiting, CANCELLED, JobCancelledError("the job was cancelled"))
+            self._end(waiting, CANCELLED, why or JobCancelledError("the job was cancelled"))
         else:
             self.executor.cancel(job_id)
         return True
 
-    def cancel_table(self, table_id: int) -> None:
+    def cancel_table(self, table_id: int, why: TidemillError | None = None) -> None:
         """Cancel all jobs of a table, for instance because it is dropped."""
         with self._gate:
             entries = [*self._queue, *self._running.values()]
         for entry in entries:
             if entry.job.table_id == table_id:
-                self.cancel(entry.job_id)
+                self.cancel(entry.job_id, why)
 
     def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
         """Cancel what waits and runs, let commits end, and join the threads."""
@@ -345,7 +368,9 @@ class Pipeline:
             entries = [*self._queue, *self._running.values()]
             self._gate.notify_all()
         for entry in entries:
-            self.cancel(entry.job_id)
+            what = f'{entry.job.kind} of table "{entry.job.table_name}"'
+            closed = ClosedError(f"the warehouse was closed before the {what} was done")
+            self.cancel(entry.job_id, closed)
         for thread in self._threads:
             if thread is not threading.current_thread():
                 thread.join(timeout_s)
@@ -367,7 +392,11 @@ class Pipeline:
                 outcome = self._perform(entry)
             except JobCancelledError as error:
                 self._leave(entry)
-                self._end(entry, CANCELLED, error)
+                if entry.is_cancelled:
+                    self._end(entry, CANCELLED, entry.why or error)
+                else:
+                    failure = f"the {entry.job.kind} was broken off, and nobody asked for that"
+                    self._end(entry, FAILED, PipelineError(failure, detail=error.message))
             except Exception as error:
                 self._leave(entry)
                 self._end(entry, FAILED, error)

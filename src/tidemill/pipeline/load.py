@@ -503,20 +503,7 @@ class LoadJob:
         ]
 
     def _record(self, package: Taken, job_id: str) -> Package:
-        return Package(
-            name=package.listed.name,
-            size=package.listed.size,
-            digest=package.digest,
-            state=package.state,
-            reason=package.reason,
-            rows=package.rows,
-            rejected=package.rejected,
-            late=0,
-            loaded_at_us=self.clock.now_us(),
-            source=self.plan.source,
-            job_id=job_id,
-            replaced=package.replaced,
-        )
+        return record_of(package, job_id, self.plan.source, self.clock.now_us())
 
     def _remove(self, files: Sequence[NewFile]) -> None:
         """Best effort; VACUUM finds what is left."""
@@ -592,3 +579,21 @@ def _counted(ready: _Ready, seqs: Numbers) -> dict[int, int]:
         ready.first_seq + int(at) * PACKAGE_ROWS_MAX: int(n)
         for at, n in zip(firsts, counts, strict=True)
     }
+
+
+def record_of(package: Taken, job_id: str, source: str, now_us: int) -> Package:
+    """A package as the catalog keeps it."""
+    return Package(
+        name=package.listed.name,
+        size=package.listed.size,
+        digest=package.digest,
+        state=package.state,
+        reason=package.reason,
+        rows=package.rows,
+        rejected=package.rejected,
+        late=0,
+        loaded_at_us=now_us,
+        source=source,
+        job_id=job_id,
+        replaced=package.replaced,
+    )

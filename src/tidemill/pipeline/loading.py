@@ -40,6 +40,7 @@ from tidemill.errors import (
     TidemillError,
     UnknownNameError,
 )
+from tidemill.history.memory import held_bytes
 from tidemill.history.storage import Storage
 from tidemill.history.writing import WriteSpec, write_rows, write_side
 from tidemill.hot.side import rejected_batch
@@ -114,6 +115,21 @@ class LoadedTask:
     files: tuple[NewFile, ...]
 
 
+@dataclass(frozen=True)
+class Read:
+    """What packages hold: their rows without sequence numbers, and (row, reason) of bad ones."""
+
+    packages: tuple[Taken, ...]
+    rows: tuple[pa.RecordBatch, ...]
+    rejects: tuple[tuple[str, str], ...]
+
+
+class TooLargeError(TidemillError):
+    """Packages hold more than was to be read into memory; the pipeline loads them."""
+
+    code = "too_large"
+
+
 def load_packages(task: LoadTask) -> LoadedTask:
     """Run a task; what it wrote is removed again if it fails."""
     with task.storage.connect() as connection:
@@ -126,6 +142,18 @@ def load_packages(task: LoadTask) -> LoadedTask:
             shelf.remove(shelf.files)
             raise
     return LoadedTask(taken, tuple(shelf.files))
+
+
+def read_packages(task: LoadTask) -> Read:
+    """Read a task's packages into memory instead of files, for an append."""
+    with task.storage.connect() as connection:
+        shelf = _MemoryShelf(task, connection)
+        loader = _Loader(task, shelf, connection)
+        taken = tuple(loader.take(package) for package in task.packages)
+    columns = [column.name for column in task.table.columns]
+    heap = shelf.heap
+    rows = tuple(batch.select(columns) for batch in heap.rows)
+    return Read(taken, rows, tuple(pair for _, pairs in heap.rejects for pair in pairs))
 
 
 def reason_of(error: TidemillError) -> str:
@@ -162,7 +190,7 @@ class _Shelf:
         self._number = 0
 
     def put(self, heap: _Heap) -> None:
-        if self._heap.nbytes + heap.nbytes > SHELF_BYTES_MAX:
+        if self._heap.nbytes + heap.nbytes > held_bytes(SHELF_BYTES_MAX):
             self.flush()
         self._heap.add(heap)
         if self._task.apart:
@@ -199,6 +227,25 @@ class _Shelf:
                 self._task.storage.delete(file.path)
 
 
+class _MemoryShelf(_Shelf):
+    """Keeps what it is given, up to its bound."""
+
+    @property
+    def heap(self) -> _Heap:
+        return self._heap
+
+    def put(self, heap: _Heap) -> None:
+        if self._heap.nbytes + heap.nbytes > SHELF_BYTES_MAX:
+            raise TooLargeError("the packages are too large for memory")
+        self._heap.add(heap)
+
+    def flush(self) -> None:
+        """What it has, it keeps."""
+
+    def write(self, heap: _Heap) -> list[NewFile]:
+        raise TooLargeError("a package is too large for memory")
+
+
 class _Draft:
     """The rows of one package, which may yet turn out bad."""
 
@@ -227,7 +274,7 @@ class _Draft:
             self._heap.rejects.append((self._first_seq, list(checked.rejects)))
             self._heap.nbytes += sum(len(a) + len(b) + REJECT_BYTES for a, b in checked.rejects)
             self.rejected += len(checked.rejects)
-        if self._heap.nbytes > SHELF_BYTES_MAX:
+        if self._heap.nbytes > held_bytes(SHELF_BYTES_MAX):
             self._shelf.flush()  # so that the files below hold nothing but this package
             heap, self._heap = self._heap, _Heap()
             self._files += self._shelf.write(heap)

@@ -41,6 +41,7 @@ from tidemill.catalog.model import (
 )
 from tidemill.catalog.store import Catalog
 from tidemill.errors import CorruptLogError
+from tidemill.history.memory import held_bytes
 from tidemill.history.storage import Storage
 from tidemill.history.writing import WriteSpec, write_deletes, write_rows, write_side
 from tidemill.hot import frame
@@ -303,6 +304,7 @@ class MoveJob:
     def commit(self, outcome: Outcome) -> Outcome:
         move, files, past, digested = outcome.value
         if move.upto_seq > move.after_seq:
+            packages = self.hot.packages  # the log that knows of them may go
             with self.catalog.transaction() as change:
                 fix_partition(change, self.table_id, files)
                 change.commit_files(
@@ -312,10 +314,12 @@ class MoveJob:
                     progress=json.dumps({"offsets": self.hot.offsets.newest()}),
                     marks=self.hot.marks.up_to(move.upto_seq),
                     replaced=past,
+                    packages=packages,
                 )
                 commit_moved(change, self.table_id, move.digests, digested, move.upto_seq)
             point("move.committed")
             follow_table(self.hot, self.catalog)
+            self.hot.settle_packages(packages)
             self.hot.release(move.upto_seq, move.unwritten, move.deleted)
             point("move.released")
         return replace(outcome, value=move)
@@ -383,6 +387,7 @@ class _Mover:
     def run(self) -> Moved:
         task = self._task
         rows = log_bytes = held = past_held = 0
+        buffer_bytes = held_bytes(BUFFER_BYTES)
         sides: dict[str, list[pa.RecordBatch]] = {FILE_LATE: [], FILE_REJECTED: []}
         side_seqs: dict[str, list[int]] = {FILE_LATE: [], FILE_REJECTED: []}
         for path in task.paths:
@@ -398,10 +403,10 @@ class _Mover:
                 for kind, batch in sides_of(read, task):
                     sides[kind].append(batch)
                     side_seqs[kind].append(read.first_seq)
-                if held >= BUFFER_BYTES:
+                if held >= buffer_bytes:
                     self._write()
                     held = 0
-                if past_held >= BUFFER_BYTES:
+                if past_held >= buffer_bytes:
                     self._write_replaced()
                     past_held = 0
         self._write()

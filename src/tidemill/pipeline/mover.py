@@ -22,16 +22,20 @@ from tidemill.errors import TidemillError
 from tidemill.hot import keys
 from tidemill.hot.block import Block
 from tidemill.hot.piece import Piece
-from tidemill.hot.table import HotTable
+from tidemill.hot.table import HotTable, Relief
 from tidemill.hot.view import View
-from tidemill.pipeline.policy import Measured, Rules, choose, is_worth
+from tidemill.pipeline.policy import Choice, Measured, Rules, choose, is_worth
 
 LOOK_EVERY_S = 0.25
 RATE_HALF_LIFE_S = 5.0
 RECORDS_MAX = 2_000
 RETRY_AFTER_S = 5.0
-# Spark takes seconds to start; at this share of the fill that forces a move it is asked to.
+# Spark takes seconds to start; it is asked to when a move can be foreseen: at this share of the
+# fill that forces one, and in a process that may end before, when rows will fill it this soon.
 WARM_SHARE = 0.25
+WARM_BEFORE_S = 30.0
+# A writer waits for a move as long as that is under way, but not for ever.
+MOVE_S_MAX = 1_800.0
 MOVED, WAITS, FAILED = "moved", "waits", "failed"
 _log = logging.getLogger("tidemill.mover")
 
@@ -74,6 +78,32 @@ class Handle(Protocol):
     def error(self) -> BaseException | None: ...
 
 
+class Life(Protocol):
+    """Who decides when Spark starts; see ``lifetime``."""
+
+    @property
+    def is_long(self) -> bool: ...
+
+    def foresee(self) -> None: ...
+
+    def need(self) -> None: ...
+
+    def allows_background(self) -> bool: ...
+
+
+class Always:
+    """The life of a process that has nothing to start."""
+
+    is_long = True
+
+    def foresee(self) -> None: ...
+
+    def need(self) -> None: ...
+
+    def allows_background(self) -> bool:
+        return True
+
+
 StartMove = Callable[[HotTable, int, str], Handle]
 """Begin to move a table's rows up to a sequence number, for a reason."""
 
@@ -89,6 +119,15 @@ class _Watch:
     pending: Handle | None = None
     record: Record | None = None
     retry_at_us: int = 0
+    first_stored: int = 0  # when it was seen first
+    is_waited_for: bool = False
+    failure: str = ""  # of the last move
+    started_at_us: int = 0
+
+    @property
+    def is_fed(self) -> bool:
+        """Whether rows have come since this process has the table."""
+        return self.is_waited_for or self.stored > self.first_stored
 
 
 class Mover:
@@ -97,10 +136,10 @@ class Mover:
         tables: Mapping[int, HotTable],
         clock: Clock,
         start: StartMove,
-        warm_up: Callable[[], None] = lambda: None,
+        life: Life | None = None,
     ) -> None:
-        """``warm_up`` has Spark started; it is called when a move can be foreseen."""
-        self._warm_up = warm_up
+        """``life`` says whether moves that memory does not demand may run, and starts Spark."""
+        self._life = life or Always()
         self._tables = tables
         self._clock = clock
         self._start = start
@@ -120,9 +159,21 @@ class Mover:
         if self._thread.is_alive():
             self._thread.join()
 
-    def hurry(self, _hot: HotTable) -> None:
+    def hurry(self, hot: HotTable) -> None:
         """A writer waits for memory: look at once."""
+        watch = self._watches.get(hot.table.table_id)
+        if watch is not None:
+            watch.is_waited_for = True
         self._wake.set()
+
+    def relief(self, hot: HotTable) -> Relief:
+        """Whether a move of the table is under way, so that waiting for it is worth while. One
+        that follows a failure is not counted on."""
+        watch = self._watches.get(hot.table.table_id)
+        if watch is None or watch.failure:
+            return Relief(failure=watch.failure if watch else "")
+        in_time = self._clock.now_us() - watch.started_at_us < MOVE_S_MAX * 1e6
+        return Relief(watch.pending is not None and in_time)
 
     def records(self) -> list[Record]:
         """All decisions that are remembered; of waiting, the last of each table."""
@@ -154,7 +205,8 @@ class Mover:
         now_us = self._clock.now_us()
         watch = self._watches.get(table_id)
         if watch is None:
-            watch = _Watch(now_us, now_us, hot.counters.stored)
+            stored = hot.counters.stored
+            watch = _Watch(now_us, now_us, stored, first_stored=stored)
             self._watches[table_id] = watch
         self._measure_rate(watch, hot, now_us)
         if watch.pending is not None:
@@ -179,6 +231,7 @@ class Mover:
         assert watch.pending is not None
         error = watch.pending.error()
         watch.pending = None
+        watch.failure = "" if error is None else f"the last move failed: {error}"
         watch.moved_at_us = now_us
         if watch.record is not None and watch.record.action == MOVED:
             record = watch.record
@@ -202,14 +255,17 @@ class Mover:
             hot.windows.ages_us(now_us),
         )
         choice = choose(rules, measured)
-        if measured.held_bytes >= WARM_SHARE * rules.fill_max * measured.memory_bytes:
-            self._warm_up()
+        self._warm_up(rules, measured)
         fill = measured.held_bytes / max(measured.memory_bytes, 1)
         record = Record(
             hot.table.name, now_us, rules.policy, WAITS, choice.reason, choice.keep_us, rate, fill
         )
         watch.record = record
         if not choice.is_due or not rows:
+            return
+        if not self._may_move(watch, choice):
+            reason = f"{choice.reason}; it is left to a process that stays, or to FLUSH"
+            watch.record = replace(record, reason=reason)
             return
         view = hot.view()
         if choice.is_forced:
@@ -226,9 +282,11 @@ class Mover:
             watch.pending = self._start(hot, boundary.upto_seq, choice.reason)
         except TidemillError as error:
             watch.retry_at_us = now_us + int(RETRY_AFTER_S * 1e6)
+            watch.failure = f"the last move failed: {error}"
             watch.record = replace(record, action=FAILED, reason=f"{choice.reason}; {error}")
             self._records.append(watch.record)
             return
+        watch.is_waited_for, watch.started_at_us = False, now_us
         watch.record = replace(
             record,
             action=MOVED,
@@ -237,6 +295,20 @@ class Mover:
             upto_seq=boundary.upto_seq,
             job_id=watch.pending.job_id,
         )
+
+    def _warm_up(self, rules: Rules, measured: Measured) -> None:
+        fill_bytes = rules.fill_max * measured.memory_bytes
+        if measured.held_bytes < WARM_SHARE * fill_bytes:
+            return
+        left = fill_bytes - measured.held_bytes
+        if measured.rate_bytes_s > 0 and left / measured.rate_bytes_s < WARM_BEFORE_S:
+            self._life.need()
+        else:
+            self._life.foresee()
+
+    def _may_move(self, watch: _Watch, choice: Choice) -> bool:
+        """What memory demands is moved by whoever fills it; the rest needs a Spark that runs."""
+        return (choice.is_forced and watch.is_fed) or self._life.allows_background()
 
 
 def rules_of(hot: HotTable) -> Rules:

@@ -123,8 +123,15 @@ class SourcePoller:
     """Looks at sources. ``look`` does one round; ``start`` has a thread do it from then on."""
 
     def __init__(
-        self, submit: Submit, known: Known, clock: Clock, listing: ListPackages = list_packages
+        self,
+        submit: Submit,
+        known: Known,
+        clock: Clock,
+        listing: ListPackages = list_packages,
+        may_load: Callable[[], bool] = lambda: True,
     ) -> None:
+        """``may_load`` is asked before packages are loaded: they wait while it says no."""
+        self._may_load = may_load
         self._submit = submit
         self._known = known
         self._clock = clock
@@ -204,7 +211,7 @@ class SourcePoller:
             return
         if not watched.ready and not watched.is_done:
             self._list(watched)
-        if watched.ready:
+        if watched.ready and self._may_load():
             self._load(watched)
 
     def _list(self, watched: _Watched) -> None:
@@ -244,7 +251,7 @@ class SourcePoller:
             for package in self._known(watched.source.table_id, [each.name for each in part]):
                 known.setdefault(package.name, []).append(package)
             for each in part:
-                if any(_is_as_recorded(each, package) for package in known.get(each.name, ())):
+                if any(is_as_recorded(each, package) for package in known.get(each.name, ())):
                     watched.settled[each.name] = _form(each)
 
     def _load(self, watched: _Watched) -> None:
@@ -331,7 +338,7 @@ def _is_quiet(listed: Listed, before: Mapping[str, tuple[int, int]], now_us: int
     return same and listed.modified_us <= now_us - QUIET_US
 
 
-def _is_as_recorded(listed: Listed, package: Package) -> bool:
+def is_as_recorded(listed: Listed, package: Package) -> bool:
     """Whether a package lies there as it was when it was loaded or set aside: of the same size,
     and not touched since. Otherwise a job compares its digest."""
     untouched = 0 < listed.modified_us <= package.loaded_at_us - QUIET_US

@@ -110,9 +110,15 @@ class LocalServer:
     def _watch(self) -> None:
         """Break off statements that nobody waits for any more."""
         while not self._stopping.wait(WATCH_EVERY_S):
-            for connection, thread in list(self._busy.items()):
+            for connection in list(self._busy):
                 if _is_gone(connection):
-                    self._database.cancel(thread)
+                    self._break_off(connection)
+
+    def _break_off(self, connection: socket.socket) -> None:
+        """Only while the statement runs: its thread's number may be another's a moment later."""
+        with self._lock:
+            if (thread := self._busy.get(connection)) is not None:
+                self._database.cancel(thread)
 
     def _accept_all(self) -> None:
         while True:
@@ -172,7 +178,8 @@ class LocalServer:
         try:
             header, table = self._answer(request, body, session)
         finally:
-            del self._busy[connection]
+            with self._lock:
+                del self._busy[connection]
         _send(connection, header, table)
         return True
 

@@ -352,13 +352,13 @@ class Views:
     def progress(self, digest: Digest) -> Progress:
         return Progress.read(self.house.catalog.progress(digest.table_id))
 
-    def look(self) -> None:
+    def look(self, may_backfill: bool = True) -> None:
         """Submit back-fills that are due, and let complete views take their names."""
         with self._turn:
             snapshot = self.house.catalog.snapshot()
             for live in self.live():
                 for digest in live.digests:
-                    if not self.progress(digest).is_complete:
+                    if may_backfill and not self.progress(digest).is_complete:
                         self._backfill(digest, snapshot)
                 self._try_to_swap(live.table)
 

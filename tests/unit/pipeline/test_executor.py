@@ -160,12 +160,11 @@ def test_spark_starts_again_after_its_jvm_was_killed(
     spark: SparkExecutor, capfd: pytest.CaptureFixture[str]
 ) -> None:
     spark.run("warm", "load t", operator.neg, [1])
-    from pyspark import SparkContext
-
-    process = SparkContext._gateway.proc
+    pid = spark.runtime.pid
+    assert pid is not None
 
     def kill(_index: int, _result: Any) -> None:
-        os.kill(process.pid, signal.SIGKILL)
+        os.kill(pid, signal.SIGKILL)
 
     with pytest.raises(PipelineError) as caught:
         spark.run("job", "load t", time.sleep, [0, 600], kill)

@@ -129,6 +129,15 @@ _FIELDS: dict[str, list[tuple[str, pa.DataType]]] = {
         ("elapsed", _LAG),
         ("error", _TEXT),
         ("detail", _TEXT),
+        ("ran_on", _TEXT),
+    ],
+    "spark": [
+        ("state", _TEXT),
+        ("master", _TEXT),
+        ("lifetime", _TEXT),
+        ("memory_bytes", _INT),
+        ("java_pid", _INT),
+        ("last_error", _TEXT),
     ],
     "moves": [
         ("table_name", _TEXT),

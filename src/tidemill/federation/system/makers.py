@@ -36,6 +36,7 @@ _MAKERS: dict[str, Callable[[Rooms], pa.Table]] = {
     "sources": work.sources,
     "packages": work.packages,
     "views": work.views,
+    "spark": work.spark,
     "settings": definitions.settings,
     "information_schema.schemata": information.schemata,
     "information_schema.tables": information.tables,
@@ -50,7 +51,7 @@ class SystemTables:
     for each source and state; without it packages are counted one by one. ``sources_state`` is
     keyed by the source's name in lower case. ``snapshots`` gives (id, when committed), newest
     first. ``live_rows`` counts a history's rows; ``counting.LiveRows`` does so exactly. ``views``
-    gives the rows of ``tidemill.views``.
+    and ``spark`` give the rows of ``tidemill.views`` and ``tidemill.spark``.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class SystemTables:
         live_rows: Callable[[Table, History, AbstractSet[int]], int] = memory.estimated_rows,
         clock: Clock | None = None,
         views: Callable[[], Iterable[Mapping[str, Any]]] = tuple,
+        spark: Callable[[], Iterable[Mapping[str, Any]]] = tuple,
     ) -> None:
         self._rooms = Rooms(
             snapshot,
@@ -84,6 +86,7 @@ class SystemTables:
             live_rows,
             clock or WallClock(),
             views,
+            spark,
         )
 
     def table(self, name: str) -> pa.Table:

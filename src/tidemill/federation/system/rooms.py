@@ -58,6 +58,8 @@ class JobLike(Protocol):
     def error(self) -> str | None: ...
     @property
     def detail(self) -> str | None: ...
+    @property
+    def ran_on(self) -> str | None: ...
 
 
 class MoveLike(Protocol):
@@ -137,6 +139,7 @@ class Rooms:
     live_rows: Callable[[Table, History, AbstractSet[int]], int]
     clock: Clock
     views: Callable[[], Iterable[Mapping[str, Any]]] = tuple
+    spark: Callable[[], Iterable[Mapping[str, Any]]] = tuple
 
     def tables(self) -> list[Table]:
         """All tables and views by name."""

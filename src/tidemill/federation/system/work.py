@@ -21,6 +21,13 @@ def views(rooms: Rooms) -> pa.Table:
     return make_table_of_rows("views", [dict(row) for row in rooms.views()])
 
 
+# -- tidemill.spark
+
+
+def spark(rooms: Rooms) -> pa.Table:
+    return make_table_of_rows("spark", [dict(row) for row in rooms.spark()])
+
+
 # -- tidemill.jobs
 
 
@@ -46,6 +53,7 @@ def jobs(rooms: Rooms) -> pa.Table:
             "elapsed": [elapsed_us(job, now_us) for job in found],
             "error": [job.error for job in found],
             "detail": [job.detail for job in found],
+            "ran_on": [job.ran_on for job in found],
         },
     )
 
