@@ -183,7 +183,8 @@ def draw_board(
     console = Console()
 
     def picture() -> RenderableType:
-        return draw(options.warehouse, options.xways, player, watcher, console.width)
+        size = console.size
+        return draw(options.warehouse, options.xways, player, watcher, size.width, size.height)
 
     with Live(picture(), console=console, screen=True, auto_refresh=False) as live:
         for _ in ticks(REDRAW_S, options.seconds, (player, watcher), ending):

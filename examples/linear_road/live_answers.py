@@ -30,7 +30,7 @@ ASK_EVERY_S = 1.0
 METER_S = 60
 RATE_OVER_S = 5
 NOTICES_SHOWN = 4
-JOBS_SHOWN = 2
+JOBS_SHOWN = 4
 NOTICES_LOOKED_AT = 2_000
 
 # The segments as they are for this minute: R4, R5 and R7 of docs/linear-road.md.
@@ -64,6 +64,7 @@ QUESTIONS = {
     "held": HELD,
     "jobs": JOBS,
     "jobs_done": JOBS_DONE,
+    "spark": "SELECT state, last_error FROM tidemill.spark",
 }
 
 

@@ -29,6 +29,7 @@ from tidemill.cli.status import format_bytes
 LABEL_WIDTH = 10
 FRAME_WIDTH = 4
 WIDTH_MIN, WIDTH_MAX = 80, SEGMENTS + LABEL_WIDTH + FRAME_WIDTH
+HEIGHT_MIN = 24
 XWAYS_DRAWN = 2
 BARS = " ▁▂▃▄▅▆▇█"
 ARROWS = ("→", "←")
@@ -62,17 +63,24 @@ class Segment:
 Road = dict[tuple[int, int, int], Segment]  # by expressway, direction, segment
 
 
-def draw(warehouse: Path, xways: int, player: Player, watcher: Watcher, width: int) -> Group:
-    """The whole board."""
+def draw(
+    warehouse: Path,
+    xways: int,
+    player: Player,
+    watcher: Watcher,
+    width: int,
+    height: int = HEIGHT_MIN,
+) -> Group:
+    """The whole board; a higher terminal shows more jobs and more to ask."""
     width = max(WIDTH_MIN, min(width, WIDTH_MAX))
     below = Table.grid()
-    half = width // 2
+    half, spare = width // 2, max(height - HEIGHT_MIN, 0)
     below.add_row(notices_panel(watcher, half), answers_panel(watcher, width - half))
     return Group(
         road_panel(xways, player, watcher, width),
         below,
-        jobs_panel(watcher, width),
-        invitation(warehouse),
+        jobs_panel(watcher, width, 1 + min(max(spare - len(SUGGESTIONS), 0), JOBS_SHOWN - 1)),
+        invitation(warehouse, 1 + min(spare, len(SUGGESTIONS) - 1)),
     )
 
 
@@ -209,26 +217,51 @@ def held_lines(answer: Answer) -> list[tuple[str, str]]:
     return [("memory", f"{hot:,} rows, {format_bytes(hot_bytes)}"), ("history", history)]
 
 
-def jobs_panel(watcher: Watcher, width: int) -> Panel:
+def jobs_panel(watcher: Watcher, width: int, lines: int) -> Panel:
     """What the pipeline does: the newest jobs, and how many there were."""
     answer = watcher.answers["jobs"]
     if answer.error is not None:
         content: RenderableType = _message(answer)
     elif not answer.rows:
-        content = Text("nothing to move yet; rows stay in memory for three minutes", "dim")
+        content = Text(f"{spark_line(watcher.answers['spark'])}; nothing to move yet", "dim")
     else:
-        content = Group(*(_job(*row) for row in answer.rows))
+        content = Group(*(_job(*row) for row in answer.rows[:lines]))
     title = "pipeline"
     if told := jobs_line(watcher):
         title = f"pipeline: {told}"
-    return Panel(content, title=title, title_align="left", width=width, height=JOBS_SHOWN + 2)
+    return Panel(
+        content,
+        title=title,
+        subtitle=Text("leave: Ctrl-C", "dim"),
+        title_align="left",
+        subtitle_align="right",
+        width=width,
+        height=lines + 2,
+    )
+
+
+def spark_line(answer: Answer) -> str:
+    """What Spark is doing.
+
+    >>> spark_line(Answer([("starting", None)])), spark_line(Answer([("failed", "no Java")]))
+    ('Spark is starting', 'Spark did not start: no Java')
+    """
+    if answer.error is not None:
+        return answer.error.message
+    state, error = answer.rows[0] if answer.rows else ("off", None)
+    if state == "inline":
+        return "the pipeline runs in this process, without Spark"
+    return f"Spark did not start: {error}" if state == "failed" else f"Spark is {state}"
 
 
 def jobs_line(watcher: Watcher) -> str:
     """How many jobs of each kind there were, and their rows."""
+    answer = watcher.answers["jobs_done"]
+    if answer.error is not None:
+        return answer.error.message
     return ", ".join(
         f"{count:,} {kind}{'s' * (count > 1)} of {rows:,} rows" + f" ({bad} failed)" * bool(bad)
-        for kind, count, rows, bad in watcher.answers["jobs_done"].rows
+        for kind, count, rows, bad in answer.rows
     )
 
 
@@ -259,11 +292,13 @@ def _job(kind: str, table: str, state: str, *rest: Any) -> Text:
     return Text(job_text(kind, table, state, *rest), style, no_wrap=True, overflow="ellipsis")
 
 
-def invitation(warehouse: Path) -> RenderableType:
+def invitation(warehouse: Path, suggestions: int) -> RenderableType:
     lines = [
         Text.assemble(("in a second terminal: ", "dim"), (ask_command(warehouse), "bold cyan")),
-        *(Text(f"  {text}", "cyan", overflow="ellipsis", no_wrap=True) for text in SUGGESTIONS),
-        Text("leave: Ctrl-C", "dim"),
+        *(
+            Text(f"  {text}", "cyan", overflow="ellipsis", no_wrap=True)
+            for text in SUGGESTIONS[:suggestions]
+        ),
     ]
     return Group(*lines)
 

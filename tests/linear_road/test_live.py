@@ -17,13 +17,15 @@ import pytest
 from rich.console import Console
 
 import tidemill
+from benchmarks.linear_road.__main__ import parse as parse_linear_road
 from benchmarks.linear_road.traffic import Plan
 from examples.linear_road import application, live, live_board
 from examples.linear_road.live_answers import METER_S, RATE_OVER_S, Answer, Meter, Watcher
-from examples.linear_road.live_board import SUGGESTIONS, draw, plain_line
+from examples.linear_road.live_board import SUGGESTIONS, draw, plain_line, spark_line
 from examples.linear_road.live_traffic import MINUTE_S, PAUSE_S, Player, World
 from tidemill import Database
 from tidemill.errors import UnknownNameError
+from tidemill.pipeline.java import JavaNotFoundError
 from tidemill.server.remote import connect
 
 ROOT = Path(__file__).parents[2]
@@ -141,19 +143,61 @@ def test_the_meter_counts_by_seconds() -> None:
     assert (meter.longest_s, meter.longest_each_s) == (0, [])
 
 
-@pytest.mark.parametrize("width", [80, 118])
-def test_the_board_fits(show: Show, width: int) -> None:
-    console = Console(width=width, height=24, file=io.StringIO())
-    console.print(draw(Path("warehouse"), 2, show.player, show.watcher, width))
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (118, 24), (118, 34)])
+def test_the_board_fits(show: Show, width: int, height: int) -> None:
+    console = Console(width=width, height=height, file=io.StringIO())
+    console.print(draw(Path("warehouse"), 2, show.player, show.watcher, width, height))
     assert isinstance(console.file, io.StringIO)
     text = console.file.getvalue()
-    assert len(text.splitlines()) <= 24
+    assert len(text.splitlines()) <= height
     assert "…" not in text  # nothing was cut
     for words in ("Linear Road", "✖", "xway 1 ←", "response", "tidemill sql --warehouse"):
         assert words in text
-    for suggestion in SUGGESTIONS:
+    for suggestion in SUGGESTIONS if height > 24 else SUGGESTIONS[:1]:
         assert suggestion in text
     assert f"{show.player.counters.cars:,} cars" in plain_line(show.player, show.watcher)
+
+
+def test_the_board_shows_what_the_pipeline_does(show: Show) -> None:
+    watcher = Watcher(show.database, show.player.arrived_at)
+    moved = ("move", "reports", "committed", 25_000, "Spark", 1.25, "the period has passed")
+    failed = ("move", "reports", "failed", 0, "Spark", 0.5, "Spark ended")
+    watcher.answers["jobs"] = Answer([moved, failed])
+    watcher.answers["jobs_done"] = Answer([("move", 2, 25_000, 1)])
+    console = Console(width=118, height=34, file=io.StringIO())
+    console.print(draw(Path("warehouse"), 2, show.player, watcher, 118, 34))
+    assert isinstance(console.file, io.StringIO)
+    text = console.file.getvalue()
+    assert "move reports: 25,000 rows by Spark in 1.25 s" in text
+    assert "move reports: failed by Spark 500.0 ms, Spark ended" in text
+    assert "pipeline: 2 moves of 25,000 rows (1 failed)" in text
+    assert "25,000 rows by Spark" in plain_line(show.player, watcher)
+
+
+def test_the_questions_about_jobs_are_answered(show: Show) -> None:
+    show.database.sql("FLUSH reports")
+    watcher = Watcher(show.database, show.player.arrived_at)
+    watcher.ask_all()
+    assert [answer.error for answer in watcher.answers.values()] == [None] * len(watcher.answers)
+    assert watcher.answers["jobs"].rows[0][:3] == ("move", "reports", "committed")
+    assert watcher.answers["jobs_done"].rows[0][0] == "move"
+
+
+def test_it_runs_on_spark_unless_there_is_no_java(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert live.build_parser().parse_args([]).spark == "local[*]"
+    assert parse_linear_road([]).spark_master == "local[*]"
+    assert live.choose_master("inline") == "inline"
+
+    def no_java() -> None:
+        raise JavaNotFoundError("no Java 17 or newer was found")
+
+    monkeypatch.setattr(live, "find_java", no_java)
+    assert live.choose_master("local[*]") == "inline"
+    told = capsys.readouterr()
+    assert "no Java 17" in told.err
+    assert "without Spark" in told.out
 
 
 def test_what_the_board_says_of_itself() -> None:
@@ -174,8 +218,9 @@ def test_a_question_that_fails_is_shown_and_not_fatal(show: Show) -> None:
     console = Console(width=80, file=io.StringIO())
     console.print(draw(Path("warehouse"), 2, show.player, watcher, 80))
     assert isinstance(console.file, io.StringIO)
+    text = console.file.getvalue() + spark_line(watcher.answers["spark"])
     for name in watcher.answers:
-        assert f"{name} is not there" in console.file.getvalue()
+        assert f"{name} is not there" in text
     assert "held is not there" in plain_line(show.player, watcher)
 
 
@@ -183,6 +228,7 @@ def test_it_stops_by_itself_and_goes_on_later(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["-w", str(tmp_path / "w"), "--peak", "300", "--xways", "1", "--plain"]
+    words += ["--spark", "inline"]
     newest = []
     for _ in range(2):
         assert live.main([*words, "--seconds", "0.3"]) == 0

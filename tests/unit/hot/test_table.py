@@ -35,7 +35,7 @@ from tidemill.errors import (
     RowsRejectedError,
 )
 from tidemill.hot.intake import Accepted
-from tidemill.hot.table import ROW_BYTES_MAX, HotTable
+from tidemill.hot.table import ROW_BYTES_MAX, HotTable, Relief
 
 pytestmark = pytest.mark.usefixtures("small_blocks")
 
@@ -519,4 +519,31 @@ def test_indices_come_and_go(tmp_path: Path) -> None:
     hot.set_table(make_table())
     assert all(not block.directories for block in hot.view().blocks)
     assert len(held(hot)) == 200
+    hot.close()
+
+
+def test_a_writer_waits_as_long_as_a_move_is_under_way(tmp_path: Path) -> None:
+    hot = open_hot(make_table(TIGHT), tmp_path, wait_us=0)
+    fill(hot, NOW_US)
+    asked: list[int] = []
+
+    def relief(table: HotTable) -> Relief:
+        asked.append(1)
+        if len(asked) == 3:
+            table.release(table.view().published_seq, frozenset(), frozenset())
+        return Relief(is_coming=len(asked) < 5)
+
+    hot.relief = relief
+    assert hot.append(accepted([(NOW_US, 1, WIDE, 0.0)] * 20)).stored == 20
+    assert len(asked) == 3
+    hot.close()
+
+
+def test_a_move_that_failed_is_the_reason_that_memory_is_full(tmp_path: Path) -> None:
+    hot = open_hot(make_table(TIGHT), tmp_path, wait_us=0)
+    fill(hot, NOW_US)
+    hot.relief = lambda _: Relief(failure="the last move failed: the disk is full")
+    with pytest.raises(BackpressureError, match="is full") as caught:
+        hot.append(accepted([(NOW_US, 1, WIDE, 0.0)] * 20))
+    assert "the disk is full" in str(caught.value.detail)
     hot.close()

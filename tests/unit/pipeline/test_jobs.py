@@ -230,3 +230,49 @@ def test_the_board_forgets_the_oldest_that_ended() -> None:
 
 def test_job_ids_differ() -> None:
     assert len({new_job_id() for _ in range(100)}) == 100
+
+
+def test_who_waits_for_a_job_of_a_closed_pipeline_is_told_that_it_was_closed(
+    pipeline: Pipeline,
+) -> None:
+    gate = Gate()
+    running = pipeline.submit(ToyJob(on_run=gate))
+    gate.await_arrival()
+    waiting = pipeline.submit(ToyJob())
+    gate.opened.set()
+    pipeline.close()
+    with pytest.raises(ClosedError, match="was closed before"):
+        waiting.wait(TIMEOUT_S)
+    assert running.done()
+
+
+def test_a_reason_for_cancelling_reaches_those_who_wait(pipeline: Pipeline) -> None:
+    gate = Gate()
+    running = pipeline.submit(ToyJob(on_run=gate))
+    gate.await_arrival()
+    waiting = pipeline.submit(ToyJob())
+    pipeline.cancel_table(1, QueryError("the table was dropped"))
+    gate.opened.set()
+    for handle in (running, waiting):
+        with pytest.raises(QueryError, match="was dropped"):
+            handle.wait(TIMEOUT_S)
+    assert states(pipeline) == ["cancelled", "cancelled"]
+
+
+def test_what_was_broken_off_by_nobody_has_failed(pipeline: Pipeline) -> None:
+    def broken(_context: JobContext) -> None:
+        raise JobCancelledError("the group was cancelled")
+
+    handle = pipeline.submit(ToyJob(on_run=broken))
+    with pytest.raises(PipelineError, match="nobody asked") as caught:
+        handle.wait(TIMEOUT_S)
+    assert not isinstance(caught.value, JobCancelledError)
+    assert states(pipeline) == ["failed"]
+
+
+def test_a_job_shows_where_its_tasks_ran(pipeline: Pipeline) -> None:
+    pipeline.submit(
+        ToyJob(on_run=lambda context: context.run_tasks("toy", operator.neg, [1]))
+    ).wait(TIMEOUT_S)
+    pipeline.submit(ToyJob()).wait(TIMEOUT_S)
+    assert [record.ran_on for record in pipeline.board.records()] == ["inline", None]

@@ -298,3 +298,70 @@ def test_a_dropped_table_is_forgotten(tmp_path: Path, clock: FakeClock) -> None:
     mover.look()
     assert mover.records() == []
     hot.close()
+
+
+# -- processes that stay, and those that do not
+
+
+@dataclass
+class Life:
+    """A process of which a test says whether it stays."""
+
+    is_long: bool = False
+    is_ready: bool = False
+    needed: int = 0
+
+    def foresee(self) -> None: ...
+
+    def need(self) -> None:
+        self.needed += 1
+
+    def allows_background(self) -> bool:
+        return self.is_ready
+
+
+def _short(hot: HotTable, clock: FakeClock) -> tuple[Mover, Moves, Life]:
+    moves, life = Moves(), Life()
+    mover = Mover({hot.table.table_id: hot}, clock, moves.start, life)
+    mover.look()
+    return mover, moves, life
+
+
+def test_a_move_that_can_wait_is_left_to_a_process_that_stays(
+    tmp_path: Path, clock: FakeClock
+) -> None:
+    hot = _hot(tmp_path, clock, move="periodic", move_min="1 B", hot="10 seconds")
+    mover, moves, life = _short(hot, clock)
+    _put(hot, 20, 15, 5)
+    clock.advance(60)
+    mover.look()
+    assert (moves.asked, life.needed) == ([], 0)
+    assert "left to a process that stays" in mover.records()[-1].reason
+    life.is_ready = True
+    mover.look()
+    assert len(moves.asked) == 1
+    hot.close()
+
+
+def test_a_memory_that_was_full_before_waits_and_one_that_is_filled_does_not(
+    tmp_path: Path, clock: FakeClock, small_blocks: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidemill.config.MEMORY_BYTES_MIN", 1)
+    hot = _hot(tmp_path, clock, move="manual", memory="4 kB", move_fill="0.5")
+    while hot.nbytes < 2_000:
+        _put(hot, 0, 0, 0, 0)
+    mover, moves, life = _short(hot, clock)
+    mover.look()
+    assert (moves.asked, life.needed) == ([], 0)
+    clock.advance(1)
+    _put(hot, 0)
+    mover.look()
+    assert len(moves.asked) == 1
+    assert life.needed > 0
+    assert mover.relief(hot).is_coming
+    moves.started[0].is_done = True
+    moves.started[0].failure = RuntimeError("the disk is full")
+    mover.look()
+    assert not mover.relief(hot).is_coming
+    assert "the disk is full" in mover.relief(hot).failure
+    hot.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -87,3 +88,51 @@ def test_a_failed_start_is_told_and_may_be_tried_again(tmp_path: Path) -> None:
     broken.chmod(0o755)
     fail_to_start(Java(broken, 17, "test"))
     gc.collect()  # pyspark leaves the pipe of a JVM that did not start to the garbage collector
+
+
+@pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
+def test_a_java_that_does_nothing_is_given_up_and_told(tmp_path: Path) -> None:
+    idle = tmp_path / "java"
+    idle.write_text("#!/bin/sh\nexec sleep 600\n")
+    idle.chmod(0o755)
+    with SparkRuntime(java=Java(idle, 17, "test"), stalled_s=0.3) as runtime:
+        with pytest.raises(SparkStartError) as caught:
+            runtime.session()
+        assert "3 attempts" in caught.value.message
+        assert caught.value.detail == "Java was started and does nothing"
+        assert runtime.state == "failed"
+        runtime.start_in_background()  # not again, so soon
+        assert runtime.state == "failed"
+
+
+def is_running(pid: int) -> bool:
+    stat = Path(f"/proc/{pid}/stat")
+    return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+def test_stopping_ends_a_start_and_leaves_no_process(tmp_path: Path) -> None:
+    runtime = SparkRuntime("local[1]", scratch=tmp_path / "spark")
+    runtime.start_in_background()
+    while (pid := runtime.pid) is None:
+        os.sched_yield()
+    assert runtime.state == "starting"
+    runtime.stop()
+    assert not is_running(pid)
+    assert "tidemill-spark" not in {thread.name for thread in threading.enumerate()}
+    with pytest.raises(ClosedError):
+        runtime.session()
+
+
+def test_waiting_for_a_start_can_be_broken_off() -> None:
+    def enough() -> None:
+        raise InterruptedError
+
+    with SparkRuntime("local[1]") as runtime, pytest.raises(InterruptedError):
+        runtime.session(enough)
+
+
+def test_memory_is_divided_between_java_and_the_workers(tmp_path: Path) -> None:
+    runtime = SparkRuntime("local[2]", memory_bytes=2 << 30)
+    conf = runtime._conf(tmp_path)
+    assert conf["spark.driver.memory"] == "1024m"
+    assert conf["spark.executorEnv.TIDEMILL_TASK_MEMORY"] == str(512 << 20)
