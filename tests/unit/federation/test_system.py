@@ -184,6 +184,7 @@ class Job:
     files: int = 2
     error: str | None = None
     detail: str | None = "move 10 rows"
+    ran_on: str | None = "Spark"
 
 
 @pytest.mark.parametrize(
