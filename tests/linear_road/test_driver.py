@@ -15,7 +15,7 @@ from benchmarks.linear_road import __main__ as command
 from benchmarks.linear_road import files, generator, report, run
 from benchmarks.linear_road.comparison import Verdict, compare
 from benchmarks.linear_road.deliveries import Deliveries, numbered, read_answers, write_answers
-from benchmarks.linear_road.driver import Measured
+from benchmarks.linear_road.driver import Driver, Measured
 from benchmarks.linear_road.judging import added
 from benchmarks.linear_road.onetime import Past
 from benchmarks.linear_road.plots import Chart, Series, panels
@@ -230,3 +230,22 @@ def test_faults_are_told() -> None:
     ]
     judged = replace(outcome, measured=Measured(), verdict=Verdict(()))
     assert judged.ok
+
+
+def test_a_move_that_failed_is_a_fault_and_took_nothing() -> None:
+    class Asked:
+        def sql(self, _: str) -> Asked:
+            return self
+
+        def fetchall(self) -> list[tuple[str, int, str | None]]:
+            return [
+                ("committed", 500, None),
+                ("failed", 0, "Spark ended"),
+                ("cancelled", 0, None),
+            ]
+
+    driver = Driver.__new__(Driver)
+    driver._told, driver._db = Measured(), Asked()  # type: ignore[assignment]
+    driver._look_at_jobs()
+    assert (driver._told.moves, driver._told.moved_rows) == (1, 500)
+    assert driver._told.errors == ["a move failed: Spark ended"]

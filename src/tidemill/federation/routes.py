@@ -90,7 +90,7 @@ class Router:
             return LOCAL, f"{_bytes(size)} of files are less than spark_scan = {_bytes(limit)}"
         if not self._spark.is_ready():
             self._spark.warm_up()
-            return LOCAL, f"{_bytes(size)} of files, but Spark is only starting"
+            return LOCAL, f"{_bytes(size)} of files, but Spark is not running yet"
         if isinstance(split(filled.plan), Decomposition):
             return SPARK, f"{_bytes(size)} of files; {self._manner(filled)}"
         refusal = self._refusal(filled)

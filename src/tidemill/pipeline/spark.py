@@ -355,7 +355,9 @@ class SparkRuntime:
         """Java's heap, and what the tasks that run at once may take each."""
         heap = max(self.memory_bytes // 2, HEAP_BYTES_MIN)
         each = self.workers_bytes // _slots(self.master)
-        environment = {**worker_environment(), TASK_MEMORY_VARIABLE: str(each)}
+        environment = worker_environment()
+        if self.is_local:
+            environment[TASK_MEMORY_VARIABLE] = str(each)
         conf = {f"spark.executorEnv.{name}": value for name, value in environment.items()}
         return {"spark.driver.memory": f"{heap >> 20}m", **conf}
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from tidemill.errors import TidemillError
+from tidemill.errors import QueryError, TidemillError
 from tidemill.pipeline.executor import PipelineError, reason_of
 from tidemill.pipeline.spark import SparkRuntime
 
@@ -52,24 +52,34 @@ class SparkSqlEngine:
         self._runtime = runtime
         self._settings = settings
         self._running: dict[int, str] = {}
+        self._cancelled: set[str] = set()
 
     def cancel(self, thread: int | None = None) -> None:
-        """Break off the query of a thread, or all of them."""
+        """Break off the query of a thread, or all of them, also while Spark is starting."""
         for ident, group in list(self._running.items()):
             if thread is None or ident == thread:
-                self._runtime.session().sparkContext.cancelJobGroup(group)
+                self._cancelled.add(group)
+                if self._runtime.is_ready:
+                    self._runtime.session().sparkContext.cancelJobGroup(group)
+
+    def _check(self, group: str) -> None:
+        if group in self._cancelled:
+            raise QueryError("the statement was cancelled")
 
     def run(self, sql: str, tables: Sequence[SparkTable], thread: int) -> pa.Table:
         """The answer as Arrow, as Spark gives it."""
-        session = self._session()
         group = f"sql-{uuid.uuid4().hex[:12]}"
         self._running[thread] = group
         try:
+            session = self._session(group)
             session.sparkContext.setJobGroup(group, "query", interruptOnCancel=True)
             for table in tables:
                 self._frame(session, table).createOrReplaceTempView(table.view)
             return session.sql(sql).toArrow()
+        except TidemillError:
+            raise
         except Exception as error:  # of py4j or pyspark, which raise what they like
+            self._check(group)
             if not self._runtime.is_ready:
                 raise PipelineError("the query failed: Spark ended") from error
             raise SparkSqlError(
@@ -77,9 +87,10 @@ class SparkSqlEngine:
             ) from error
         finally:
             self._running.pop(thread, None)
+            self._cancelled.discard(group)
 
-    def _session(self) -> SparkSession:
-        session = self._runtime.session().newSession()
+    def _session(self, group: str) -> SparkSession:
+        session = self._runtime.session(lambda: self._check(group)).newSession()
         for name, value in self._settings.items():
             session.conf.set(name, value)
         return session
