@@ -19,6 +19,7 @@ from tidemill.federation.duck import REFERENCE
 from tidemill.federation.planner import unbound_tables
 from tidemill.federation.references import physical_name
 from tidemill.hot.gather import SEQ_FIELD
+from tidemill.sql.hidden import pack_rows
 from tidemill.sql.names import position_of
 from tidemill.sql.now import NOW, bind_now, is_now
 from tidemill.sql.prev import rewrite_prev
@@ -108,6 +109,7 @@ def row_query(definition: Definition, snapshot: Snapshot, answer_time: Column | 
     gives it."""
     tree = rewrite_prev(definition.tree(), snapshot.find)
     read = the_read(tree, snapshot)
+    _pack_rows(read)
     sides = take_sides(tree, read, snapshot)
     for node, name in list(unbound_tables(tree)):
         if node is not read.node and not name.startswith(SIDE):
@@ -119,6 +121,14 @@ def row_query(definition: Definition, snapshot: Snapshot, answer_time: Column | 
     text = single.sql(dialect="duckdb")
     time = time_of(read.table)
     return RowQuery(read.table, read, time, text, sql, uses_now, before, sides, is_narrow)
+
+
+def _pack_rows(read: Read) -> None:
+    """Let the stream's row as a value have the user's columns alone."""
+    select = enclosing_select(read.node)
+    if select is not None:
+        names = [column.name for column in read.table.columns]
+        pack_rows(select, read.node.alias_or_name or read.table.name, names)
 
 
 def _tagged(
