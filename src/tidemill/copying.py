@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,6 @@ from tidemill.errors import (
     did_you_mean,
 )
 from tidemill.federation.duck import Duck
-from tidemill.federation.runner import Filled
 from tidemill.history.guard import Guard
 from tidemill.loads import Loads
 from tidemill.result import Result, done
@@ -101,7 +102,26 @@ def _read(desk: Desk, *arguments: Any, as_text: bool) -> Checked:
     return Checked(tuple(batches), tuple(rejects))
 
 
-def copy_to(duck: Duck, guard: Guard, statement: st.CopyTo, filled: Filled) -> Result:
+@dataclass(frozen=True)
+class Copied:
+    """What COPY TO writes: a query over Arrow tables."""
+
+    sql: str
+    values: Mapping[str, object]
+    sources: Mapping[str, pa.Table]
+
+    @classmethod
+    def of(cls, rows: pa.Table, types: Sequence[str]) -> Copied:
+        """The answer of another route, in the types that it has in SQL."""
+        places = [f"c{at}" for at in range(len(types))]
+        casts = ", ".join(
+            f"CAST({place} AS {kind}) AS {quote(name)}"
+            for place, kind, name in zip(places, types, rows.column_names, strict=True)
+        )
+        return cls(f"SELECT {casts} FROM tm_rows", {}, {"tm_rows": rows.rename_columns(places)})
+
+
+def copy_to(duck: Duck, guard: Guard, statement: st.CopyTo, filled: Copied) -> Result:
     """Write a query's answer to a file; DuckDB streams it, so it need not fit in memory."""
     options = _options(statement)
     path = Path(statement.path).expanduser()
@@ -123,7 +143,7 @@ def copy_to(duck: Duck, guard: Guard, statement: st.CopyTo, filled: Filled) -> R
     return done(f"COPY {changed_rows(answer, 0)}")
 
 
-def _for_parquet(duck: Duck, filled: Filled) -> str:
+def _for_parquet(duck: Duck, filled: Copied) -> str:
     """The query, with what DuckDB would not write to Parquet whole as types that keep it.
 
     It writes huge integers as DOUBLE, intervals without microseconds, and NULLs among arrays so

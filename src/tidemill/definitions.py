@@ -40,6 +40,7 @@ from tidemill.views.registry import Views
 from tidemill.writing import check_writable
 
 RunQuery = Callable[[st.Query, Params], Result]
+"""Runs a query for the session whose statement is carried out."""
 
 
 class Definitions:
@@ -48,7 +49,6 @@ class Definitions:
         catalog: Catalog,
         tier: HotTier,
         references: References,
-        query: RunQuery,
         keeping: Keeping,
         loads: Loads,
         views: Views,
@@ -61,16 +61,15 @@ class Definitions:
         self._loads = loads
         self._tier = tier
         self._references = references
-        self._query = query
         self._turn = threading.RLock()
 
-    def run(self, statement: st.Statement, params: Params) -> Result:
+    def run(self, statement: st.Statement, params: Params, query: RunQuery) -> Result:
         with self._turn:
             match statement:
                 case st.CreateStreamingTable():
                     return self._create_streaming(statement)
                 case st.CreateTable():
-                    return self._create_reference(statement, params)
+                    return self._create_reference(statement, params, query)
                 case st.DropTable():
                     return self._drop(statement)
                 case st.CreateIndex():
@@ -123,14 +122,14 @@ class Definitions:
         self._create(new, statement.or_replace, prepare)
         return done(tag)
 
-    def _create_reference(self, statement: st.CreateTable, params: Params) -> Result:
+    def _create_reference(self, statement: st.CreateTable, params: Params, run: RunQuery) -> Result:
         tag = "CREATE TABLE"
         if self._exists(statement.name, statement.if_not_exists, statement.or_replace, statement):
             return done(tag)
         columns, rows = statement.columns, None
         if statement.query is not None:
             query = st.Query(statement.query, text=statement.text, position=statement.position)
-            answer = self._query(query, params)
+            answer = run(query, params)
             columns = _columns_of(answer, statement)
             rows = answer.table
         self._check_defaults(columns, statement)

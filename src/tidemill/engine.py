@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -26,7 +26,7 @@ from tidemill.catalog.store import Catalog
 from tidemill.catalog.urls import sqlite_url
 from tidemill.clock import Clock, WallClock
 from tidemill.config import DATABASE_SETTINGS, Settings
-from tidemill.copying import copy_from, copy_to
+from tidemill.copying import Copied, copy_from, copy_to
 from tidemill.definitions import Definitions
 from tidemill.errors import CatalogError, ClosedError, TidemillError, UnsupportedError
 from tidemill.federation.duck import Duck
@@ -198,9 +198,7 @@ class Database:
         )
         self._views = Views(house)
         self._runner.views = self._views
-        self._writer = Writer(
-            self.catalog, tier.tables, references, self._runner, self.query, self._changing
-        )
+        self._writer = Writer(self.catalog, tier.tables, references, self._runner, self._changing)
         self._kept = KeptQueries(
             WarehouseDesk(
                 self.catalog,
@@ -215,7 +213,6 @@ class Database:
             self.catalog,
             tier,
             references,
-            self.query,
             keeping,
             self._loads,
             self._views,
@@ -351,14 +348,14 @@ class Database:
             case st.Query():
                 return self.query(statement, params, session)
             case st.Insert():
-                return self._writer.insert(statement, params)
+                return self._writer.insert(statement, params, partial(self.query, session=session))
             case st.Change():
                 return self._writer.change(statement, params)
             case st.CopyFrom():
                 self._guard.check_read(statement.path)
                 return copy_from(self._writer, self._loads, statement)
             case st.CopyTo():
-                return self._copy_to(statement, params)
+                return self._copy_to(statement, params, session)
             case st.Explain():
                 return self._explain(statement, params, session)
             case st.SetVariable():
@@ -389,9 +386,10 @@ class Database:
                 return self._describe(statement)
             case st.CreateSource():
                 self._guard.check_read(statement.pattern)
-                return self._definitions.run(statement, params)
+                return self._definitions.run(statement, params, self.query)
             case _:
-                return self._definitions.run(statement, params)
+                run = partial(self.query, session=session)
+                return self._definitions.run(statement, params, run)
 
     def query(
         self, query: st.Query, params: Params = None, session: Session | None = None
@@ -483,10 +481,15 @@ class Database:
             [table.name],
         )
 
-    def _copy_to(self, statement: st.CopyTo, params: Params) -> Result:
+    def _copy_to(self, statement: st.CopyTo, params: Params, session: Session) -> Result:
         query = st.Query(statement.query, text=statement.text, position=statement.position)
         plan = self._plan(query, params)
-        return copy_to(self._duck, self._guard, statement, self._runner.fill(plan, params))
+        filled = self._router.fill(plan, params, session["route"])
+        if filled.route == LOCAL:
+            answer = Copied(filled.sql, filled.values, filled.sources)
+        else:
+            answer = Copied.of(*self._router.run_filled(filled))
+        return copy_to(self._duck, self._guard, statement, answer)
 
     def _explain(self, statement: st.Explain, params: Params, session: Session) -> Result:
         inner = statement.statement

@@ -48,6 +48,7 @@ OFFSET_MAX = 2**63 - 1
 SOURCE_CHARS_MAX = 1_000
 
 RunQuery = Callable[[st.Query, Params], Result]
+"""Runs a query for the session whose statement is carried out."""
 Changing = Callable[[int], AbstractContextManager[None]]
 
 
@@ -67,7 +68,6 @@ class Writer:
         hot: Mapping[int, HotTable],
         references: References,
         runner: Runner,
-        query: RunQuery,
         changing: Changing = lambda _: nullcontext(),
     ) -> None:
         """``changing`` is entered around a change of a reference table, by its id."""
@@ -76,7 +76,6 @@ class Writer:
         self._hot = hot
         self._references = references
         self._runner = runner
-        self._query = query
         self._casting = PerThread(_new_connection)
         self._desks: dict[str, Desk] = {}
 
@@ -190,7 +189,7 @@ class Writer:
 
     # -- insert
 
-    def insert(self, statement: st.Insert, params: Params) -> Result:
+    def insert(self, statement: st.Insert, params: Params, query: RunQuery) -> Result:
         desk = self.desk_at(statement.table, statement)
         columns = self.columns_of(desk.table, statement.columns, statement)
         if statement.tail and desk.table.is_streaming:
@@ -207,7 +206,7 @@ class Writer:
             checked = self._check_rows(desk, rows, columns)
         else:
             assert statement.query is not None
-            checked = self._check_query(desk, statement, statement.query, columns, params)
+            checked = self._check_query(desk, statement, statement.query, columns, params, query)
         if desk.table.is_streaming:
             stored = self.store(desk, checked)
             return done(f"INSERT {stored.stored}")
@@ -247,11 +246,12 @@ class Writer:
         body: exp.Expression,
         columns: Sequence[str],
         params: Params,
+        run: RunQuery,
         first_row: int = 1,
     ) -> Checked:
         query = st.Query(body, text=statement.text, position=statement.position)
         try:
-            answer = self._query(query, params).table
+            answer = run(query, params).table
         except QueryError:
             rows = body.expressions if isinstance(body, exp.Values) and not params else []
             if len(rows) < 2:
@@ -259,7 +259,7 @@ class Writer:
             # VALUES get one type a column, which a text and a time do not have: row by row, then.
             bodies = [exp.Values(expressions=[row.copy()]) for row in rows]
             parts = [
-                self._check_query(desk, statement, body, columns, params, number)
+                self._check_query(desk, statement, body, columns, params, run, number)
                 for number, body in enumerate(bodies, 1)
             ]
             batches = tuple(batch for part in parts for batch in part.batches)

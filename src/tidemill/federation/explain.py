@@ -280,11 +280,14 @@ def _read_lines(run: Profile, filled: Filled, labels: Mapping[str, str]) -> Iter
             by_label.setdefault(_label(step, labels), []).append(step)
     for label, (files, row_groups, rows) in _offered(filled).items():
         steps = by_label.pop(label, [])
-        found = sum(step.row_groups_total for step in steps)
+        read = sum(step.files for step in steps)
+        # DuckDB may come back for the other columns of a few rows: the same files once more.
+        again = f" ({read - files:,} again)" if read > files else ""
+        groups, passed = sum(s.row_groups for s in steps), sum(s.rows for s in steps)
         yield (
-            f"read {label}: {sum(s.files for s in steps):,} of {_count(files, 'file')}, "
-            f"{sum(s.row_groups for s in steps):,} of {max(row_groups, found):,} row groups; "
-            f"{sum(s.rows for s in steps):,} of {rows:,} rows passed its filters"
+            f"read {label}: {min(read, files):,} of {_count(files, 'file')}{again}, "
+            f"{min(groups, row_groups or groups):,} of {row_groups or groups:,} row groups; "
+            f"{min(passed, rows):,} of {rows:,} rows passed its filters"
         )
     for label, steps in by_label.items():
         yield (

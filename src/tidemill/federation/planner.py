@@ -143,8 +143,8 @@ def make_plan(query: exp.Expression, snapshot: Snapshot, params: Params = None) 
         conjuncts = request.conjuncts if request else ()
         newest = newest_wanted(node, find(name), conjuncts)
         with_seq = request is not None and _uses_seq(request, tree)
-        if with_seq:
-            hide_seq(node)
+        if with_seq and (streaming := find(name)) is not None:
+            hide_seq(node, [column.name for column in streaming.columns], find)
         scan = _resolve(node, name, names_of[id(node)], snapshot, conjuncts, with_seq)
         moment = moments.get(id(node))
         if moment is not None and (scan is None or scan.kind != HOT):

@@ -84,12 +84,14 @@ class Scatter:
         return self._run_gathered(filled)
 
     def _binds(self, filled: Filled, parts: Decomposition) -> bool:
-        """Whether DuckDB accepts the partial: the split does not know the types of columns."""
+        """Whether DuckDB accepts the parts: the split does not know the types of columns."""
         nothing = {name: rows.slice(0, 0) for name, rows in filled.sources.items()}
         try:
-            self._duck.query(
-                sql_of(parts.partial), _values(parts.partial, filled), nothing, exact=True
-            )
+            for part, exact in ((parts.partial, True), (parts.merge, True), (parts.final, False)):
+                rows, _ = self._duck.query(
+                    sql_of(part), _values(part, filled), nothing, exact=exact
+                )
+                nothing = {**nothing, MERGE_SOURCE: rows.slice(0, 0)}
         except QueryError:
             return False  # the query as a whole gives the answer, or the error
         return True

@@ -22,6 +22,7 @@ from sqlglot import exp
 from tidemill.errors import Position, QueryError, UnknownNameError, did_you_mean
 from tidemill.sql.calls import SEQ, StreamTable, Tables, read_call, show_seq
 from tidemill.sql.fold import NOT_CONSTANT, constant
+from tidemill.sql.hidden import keep_name, leave_out, pack_rows
 from tidemill.sql.names import position_of, table_name_of
 from tidemill.sql.params import Params
 from tidemill.sql.scopes import base_table
@@ -139,6 +140,7 @@ def _has_company(select: exp.Select, node: exp.Table) -> bool:
 
 def _rewrite_select(select: exp.Select, source: _Source, params: Params) -> None:
     _keep_names(select)
+    pack_rows(select, source.alias, [column.name for column in source.table.columns])
     is_plain = source.is_recent and _is_plain(select)
     prefix = _free_prefix(select, source)
     source.node.pop()  # its own names are not the SELECT's
@@ -162,7 +164,7 @@ def _rewrite_select(select: exp.Select, source: _Source, params: Params) -> None
         select.set("order", _newest_first(ordered))
         if not any(column.name == source.time for column in columns):
             columns.append(_own(source.time))
-    _hide(select, hidden)
+    leave_out(select, source.alias, hidden)
     _wrap(select, source, [*columns, *lags])
 
 
@@ -237,10 +239,8 @@ def _named(node: exp.Expression, name: str) -> exp.Alias:
 def _keep_names(select: exp.Select) -> None:
     """Give columns that have no name, and PREV in them, the one that they would have had."""
     for part in list(select.expressions):
-        if isinstance(part, (exp.Alias, exp.Dot)) or not any(_calls(part)):
-            continue
-        text = part.sql("duckdb", normalize_functions="lower")
-        part.replace(_named(part.copy(), text))
+        if not isinstance(part, (exp.Alias, exp.Dot)) and any(_calls(part)):
+            keep_name(part)
 
 
 def _free_prefix(select: exp.Select, source: _Source) -> str:
@@ -262,22 +262,11 @@ def _needed(select: exp.Select, source: _Source) -> list[str]:
     if any(stars) or select.find(exp.Columns) is not None:
         return names
     mentioned = _identifiers(select)
-    if any(c.name.lower() == source.alias.lower() for c in select.find_all(exp.Column)):
-        return names  # the whole row, as a value
     return [name for name in names if name.lower() in mentioned]
 
 
 def _mentions_seq(select: exp.Select) -> bool:
     return any(column.name.lower() == SEQ for column in select.find_all(exp.Column))
-
-
-def _hide(select: exp.Select, names: list[str]) -> None:
-    """Leave columns out of the stars of a SELECT."""
-    for part in select.expressions:
-        star = part.this if isinstance(part, (exp.Column, exp.Columns)) else part
-        if isinstance(star, exp.Star):
-            hidden = [exp.to_identifier(name, quoted=True) for name in names]
-            star.set("except_", [*(star.args.get("except_") or []), *hidden])
 
 
 def _is_plain(select: exp.Select) -> bool:

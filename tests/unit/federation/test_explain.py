@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
@@ -271,3 +272,12 @@ def test_an_operator_tells_files_as_text() -> None:
     found = Operator.of({"type": "TABLE_SCAN", "extra_info": about})
     assert (found.function, found.files, found.about["Projections"]) == ("READ_PARQUET", 12, "a, 1")
     assert Operator.of({"extra_info": {"Total Files Read": "many"}}).files == 0
+
+
+@pytest.mark.parametrize("query", ["SELECT * FROM s ORDER BY v LIMIT 3", "FROM s USING SAMPLE 5"])
+def test_files_that_duckdb_comes_back_to_are_counted_once(db: Database, query: str) -> None:
+    db.sql("FLUSH s")
+    lines = [str(line) for (line,) in db.sql(f"EXPLAIN ANALYZE {query}").fetchall()]
+    (told,) = [line for line in lines if line.startswith("read s:")]
+    for found in re.finditer(r"([\d,]+) of ([\d,]+)", told):
+        assert int(found[1].replace(",", "")) <= int(found[2].replace(",", "")), told

@@ -58,7 +58,7 @@ def bind_whole(query: exp.Expression, tables: ViewTables, binder: Binder) -> Col
         physical = f"tm_table_{table.table_id}"
         shown = with_seq and table.is_streaming
         if shown:
-            hide_seq(node)
+            hide_seq(node, [column.name for column in table.columns], tables)
         rename(node, physical, node.this)
         binder.create(physical, (*columns_of(table.columns), *([SEQ_COLUMN] if shown else [])))
     try:

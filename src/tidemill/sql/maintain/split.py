@@ -244,7 +244,8 @@ class _Splitter:
         seq = [SEQ_COLUMN] if with_seq else []
         self._binder.create(ROWS_SOURCE, (*columns_of(place.table.columns), *seq))
         if with_seq:
-            hide_seq(self._node(place, self.tree))
+            names = [column.name for column in place.table.columns]
+            hide_seq(self._node(place, self.tree), names, self._named.get)
         if block.kind != AGGREGATE:
             self._write_stars_out(select)
         for level in block.levels:

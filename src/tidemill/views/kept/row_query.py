@@ -20,6 +20,7 @@ from tidemill.federation.planner import unbound_tables
 from tidemill.federation.references import physical_name
 from tidemill.hot.gather import SEQ_FIELD
 from tidemill.sql.calls import SEQ, show_seq, shows_seq
+from tidemill.sql.hidden import pack_rows
 from tidemill.sql.names import position_of
 from tidemill.sql.now import NOW, bind_now, is_now
 from tidemill.sql.prev import rewrite_prev
@@ -109,6 +110,7 @@ def row_query(definition: Definition, snapshot: Snapshot, answer_time: Column | 
     gives it."""
     tree = rewrite_prev(definition.tree(), snapshot.find)
     read = the_read(tree, snapshot)
+    _pack_rows(read)
     sides = take_sides(tree, read, snapshot)
     for node, name in list(unbound_tables(tree)):
         if node is not read.node and not name.startswith(SIDE):
@@ -134,6 +136,14 @@ def arrived_query(definition: Definition, snapshot: Snapshot) -> exp.Expression:
         source.this.expressions[0].set("except_", [exp.to_identifier(SEQ)])
     read.node.replace(source)
     return tree
+
+
+def _pack_rows(read: Read) -> None:
+    """Let the stream's row as a value have the user's columns alone."""
+    select = enclosing_select(read.node)
+    if select is not None:
+        names = [column.name for column in read.table.columns]
+        pack_rows(select, read.node.alias_or_name or read.table.name, names)
 
 
 def _tagged(

@@ -23,6 +23,7 @@ from sqlglot import exp
 from tidemill.sql.calls import SEQ
 from tidemill.sql.decompose.calls import find_aggregates
 from tidemill.sql.decompose.nodes import own_nodes
+from tidemill.sql.hidden import has_rows, leave_out
 from tidemill.sql.now import NOW, bind_now
 from tidemill.sql.scopes import enclosing_select
 
@@ -41,6 +42,8 @@ def tagged(tree: exp.Expression, node: exp.Expr, *, with_seq: bool) -> exp.Expre
     selects = [select for select, _ in steps]
     if not all(_is_separable(select, item) for select, item in steps) or _may_miss(selects):
         return None
+    if any(_shows_rows(select, item) for select, item in steps):
+        return None
     if _nows(tree) != sum(_nows_of(select) for select in selects):
         return None
     for number, (select, item) in enumerate(steps):
@@ -52,7 +55,13 @@ def hide_seq(node: exp.Expr) -> None:
     """Leave the sequence number of a FROM item out of the stars of its SELECT."""
     select = enclosing_select(node)
     if select is not None:
-        _leave_out(select, _alias(node), (SEQ,))
+        leave_out(select, _alias(node), (SEQ,))
+
+
+def _shows_rows(select: exp.Select, item: exp.Expr) -> bool:
+    """Whether a SELECT shows an item's row as one value, or columns that it does not name: tags
+    would be among them."""
+    return select.find(exp.Columns) is not None or has_rows(select, _alias(item), ())
 
 
 def _way_up(tree: exp.Expression, node: exp.Expr) -> Iterator[tuple[exp.Select, exp.Expr]]:
