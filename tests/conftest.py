@@ -16,6 +16,7 @@ from shared_spark import SharedSpark
 from tidemill.pipeline.spark import SparkRuntime
 
 QUERIES_DEFAULT = 1_040
+FLIPS_DEFAULT = 64
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -25,11 +26,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=QUERIES_DEFAULT,
         help="random queries on the local route; a tenth of it, but 100 at least, on each other",
     )
+    parser.addoption(
+        "--flips",
+        type=int,
+        default=FLIPS_DEFAULT,
+        help="bits flipped in files of a warehouse, one at a time",
+    )
 
 
 @pytest.fixture(scope="session")
 def query_count(request: pytest.FixtureRequest) -> int:
     return int(request.config.getoption("--queries"))
+
+
+@pytest.fixture(scope="session")
+def flip_count(request: pytest.FixtureRequest) -> int:
+    return int(request.config.getoption("--flips"))
 
 
 @pytest.fixture(scope="session")

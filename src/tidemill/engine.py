@@ -7,6 +7,7 @@ statement to the method that carries it out; ``Database.append`` is the short wa
 from __future__ import annotations
 
 import logging
+import re
 import threading
 import time
 from collections import Counter
@@ -40,8 +41,9 @@ from tidemill.federation.scatter import Scatter
 from tidemill.federation.system import LiveRows, SystemTables
 from tidemill.history.guard import Guard
 from tidemill.history.storage import Storage
+from tidemill.hot.ending import sync_folder
 from tidemill.hot.intake import AppendResult
-from tidemill.hot.log import Files, SystemFiles, sync_folder
+from tidemill.hot.log import Files, SystemFiles
 from tidemill.hot.recovery import Recovered
 from tidemill.hot.table import HotTable
 from tidemill.hot.tier import Boundary, HotTier
@@ -60,6 +62,7 @@ from tidemill.sql.locate import locate
 from tidemill.sql.params import Params
 from tidemill.sql.parser import parse
 from tidemill.sql.spark import SPARK_SETTINGS
+from tidemill.verifying import Verifying
 from tidemill.views.continuous import KeptQueries
 from tidemill.views.kept.definition import is_kept
 from tidemill.views.kept.desk import WarehouseDesk
@@ -69,6 +72,7 @@ from tidemill.writing import Writer
 
 TEXT_CACHED_BYTES_MAX = 10_000
 CLOSE_WAIT_S = 10.0
+_CATALOG_ID = re.compile(r"[0-9a-f]{32}")
 _log = logging.getLogger("tidemill")
 
 
@@ -220,6 +224,7 @@ class Database:
         )
         self.session = Session()
         self._keeping = keeping
+        self._verifying = Verifying(self.catalog, storage, tier.tables, references)
         self._scatter = Scatter(executor, duck, storage)
         is_inline = isinstance(executor, InlineExecutor)
         spark = Spark(lambda: executor.is_ready, life.foresee, settings["spark_scan"])
@@ -430,10 +435,18 @@ class Database:
                 )
             tables = [table]
         if isinstance(statement, st.Vacuum):
-            files, size = self._keeping.vacuum(tables)
-            return done(f"VACUUM {files}" + (f" ({size} bytes of orphans)" if size else ""))
+            return self._vacuum(statement, tables)
         streaming = [table for table in snapshot.tables.values() if table.is_streaming]
         return done(f"FLUSH {self._keeping.flush(tables or streaming)}")
+
+    def _vacuum(self, statement: st.Vacuum, tables: list[Table] | None) -> Result:
+        files, size = self._keeping.vacuum(tables)
+        message = f"VACUUM {files}" + (f" ({size} bytes of orphans)" if size else "")
+        if statement.drops_damaged and tables is not None:
+            dropped, rows = self._verifying.drop_damaged(tables[0])
+            return done(f"{message} ({dropped} damaged files with {rows} rows dropped)")
+        self._verifying.check(None if tables is None else tables[0])
+        return done(message)
 
     def _refresh(self, statement: st.RefreshView) -> Result:
         table = self.catalog.snapshot().get(statement.name, statement.position)
@@ -565,9 +578,15 @@ def _match_catalog(path: Path, catalog: Catalog) -> None:
             partial.write_text(catalog.catalog_id)
             partial.replace(mark)
             sync_folder(path)
-        known = mark.read_text()
+        known = mark.read_bytes().decode(errors="replace")
     except OSError as error:
         raise CatalogError(f'cannot read or write in "{path}"', detail=str(error)) from error
+    if not _CATALOG_ID.fullmatch(known):
+        raise CatalogError(
+            f'file "{mark}" is damaged: it does not hold the id of a catalog',
+            hint=f"restore it from a copy, or write {catalog.catalog_id} into it if the warehouse "
+            f"belongs to {catalog.place}",
+        )
     if known != catalog.catalog_id:
         raise CatalogError(
             f'warehouse "{path}" belongs to another catalog than {catalog.place}',

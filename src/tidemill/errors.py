@@ -161,6 +161,12 @@ class CorruptLogError(TidemillError):
     code = "corrupt_log"
 
 
+class DamagedFileError(TidemillError):
+    """A file of the warehouse is missing, or is not what was written."""
+
+    code = "damaged_file"
+
+
 class CatalogError(TidemillError):
     """The catalog cannot be read, written or migrated."""
 

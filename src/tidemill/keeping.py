@@ -166,6 +166,7 @@ class Keeping:
                 pruned.deletes,
                 wanted,
                 table.time_column,
+                table.name,
             )
         buried = hot.view().buried
         held: dict[Key, int] = {}
@@ -182,7 +183,7 @@ class Keeping:
         deletes = [file for file in history.deletes if file.seq_max > history.moved_seq]
         if deletes and hot.primary is not None:
             with self._duck.lent(exact=True) as cursor:
-                seqs = deleted_seqs(self.storage, cursor, deletes)
+                seqs = deleted_seqs(self.storage, cursor, deletes, hot.table.name)
             later = [seq for seq in seqs if seq > history.moved_seq]
             hot.forget(later, [file.path for file in deletes])
 

@@ -20,6 +20,7 @@ from tidemill.catalog.store import Catalog
 from tidemill.clock import Clock
 from tidemill.errors import FileFormatError, UnknownNameError, UnsupportedError
 from tidemill.federation.duck import Duck
+from tidemill.history.checking import check_files
 from tidemill.history.reading import prune, scan_sql
 from tidemill.history.storage import Storage
 from tidemill.hot.crash import point
@@ -87,6 +88,8 @@ class Desk:
         high = max(file.time_max_us for file in files)
         old = prune(history, low, high)
         names = list(table.primary_key)
+        read = [*files, *old.files, *old.deletes]
+        check_files(self._storage, table.name, read, [*names, "_seq"])
         keys = ", ".join(quote(name) for name in names)
         time = quote(table.time_column)
         new_sql = scan_sql(self._storage, table, files, (), names, with_seq=True)

@@ -86,6 +86,9 @@ class SparkSqlRoute:
     def run(self, filled: Filled) -> tuple[pa.Table, list[str]]:
         query = self._translated(filled)
         assert isinstance(query, SparkQuery)
+        for chosen in filled.selected:
+            if chosen.reads is not None:
+                chosen.reads.check()  # Spark's reader does not know our checksums
         try:
             tables = [self._table(chosen, query) for chosen in filled.selected]
             tables += self._references(filled, query)

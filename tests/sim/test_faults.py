@@ -23,6 +23,7 @@ from tidemill.clock import FakeClock
 from tidemill.config import DATABASE_SETTINGS, Settings
 from tidemill.engine import Database
 from tidemill.errors import CorruptLogError, DiskFullError, DurabilityError
+from tidemill.hot.ending import END_FILE
 from tidemill.hot.log import SystemFiles
 
 START = datetime(2024, 1, 1)
@@ -94,7 +95,7 @@ def _ingest(db: Database, column: str, name: str = "t") -> Any:
 
 
 def _segments(path: Path, table_id: int = 1) -> list[Path]:
-    return sorted((path / "log" / str(table_id)).iterdir())
+    return sorted((path / "log" / str(table_id)).glob("*.tml"))
 
 
 def _eio() -> OSError:
@@ -383,6 +384,7 @@ def test_torn_segment_that_is_not_the_last_refuses_the_start(
 def test_torn_tail_is_cut_and_reported(tmp_path: Path) -> None:
     sizes = _write_log(tmp_path)
     segment = _segments(tmp_path)[0]
+    _as_if_killed(segment)
     good = segment.read_bytes()
     start, end = sizes[8], sizes[9]
     for cut in [start + 1, start + 31, start + 32, (start + end) // 2, end - 8, end - 1]:
@@ -398,9 +400,62 @@ def test_torn_tail_is_cut_and_reported(tmp_path: Path) -> None:
             assert [found.torn_bytes for found in db.recovered] == [0]
 
 
-def test_damaged_last_frame_is_a_torn_tail(tmp_path: Path) -> None:
+def _as_if_killed(segment: Path) -> None:
+    """What a clean close leaves goes."""
+    (segment.parent / END_FILE).unlink()
+
+
+@pytest.mark.parametrize("is_closed", [True, False])
+def test_a_flipped_bit_in_the_last_frame_refuses_the_start(tmp_path: Path, is_closed: bool) -> None:
     sizes = _write_log(tmp_path)
     segment = _segments(tmp_path)[0]
+    good = segment.read_bytes()
+    if not is_closed:
+        _as_if_killed(segment)
+    for place in (0, 8, 12, 40, sizes[9] - sizes[8] - 1):
+        bad = bytearray(good)
+        bad[sizes[8] + place] ^= 0x10
+        segment.write_bytes(bad)
+        with pytest.raises(CorruptLogError, match=f"at byte {sizes[8]}"):
+            _open(tmp_path)
+        assert segment.read_bytes() == bad
+    segment.write_bytes(good)
+    with _open(tmp_path) as db:
+        assert _ids(db) == list(range(20))
+
+
+def test_a_cut_after_a_clean_close_refuses_the_start(tmp_path: Path) -> None:
+    sizes = _write_log(tmp_path)
+    segment = _segments(tmp_path)[0]
+    segment.write_bytes(segment.read_bytes()[: sizes[8]])
+    with pytest.raises(CorruptLogError, match=f"had {sizes[9]} bytes when the log was closed"):
+        _open(tmp_path)
+    segment.unlink()
+    with pytest.raises(CorruptLogError, match="missing"):
+        _open(tmp_path)
+
+
+def test_what_is_cut_off_is_kept_aside(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    sizes = _write_log(tmp_path)
+    segment = _segments(tmp_path)[0]
+    _as_if_killed(segment)
+    good = segment.read_bytes()
+    segment.write_bytes(good[:-5])
+    with _open(tmp_path) as db:
+        kept = db.recovered[0].torn_path
+        assert kept is not None
+        assert Path(kept).read_bytes() == good[sizes[8] : -5]
+        assert kept in caplog.text
+        assert _ids(db) == list(range(18))
+
+
+def test_after_a_crash_of_the_machine_a_damaged_last_frame_is_a_torn_tail(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = _write_log(tmp_path)
+    segment = _segments(tmp_path)[0]
+    _as_if_killed(segment)
+    monkeypatch.setattr("tidemill.hot.recovery.boot_id", lambda: "another")
     data = bytearray(segment.read_bytes())
     data[sizes[8] + 50] ^= 1
     segment.write_bytes(data + b"\0" * 4_096)  # a file system may leave zeros at the end
@@ -414,6 +469,7 @@ def test_segment_without_a_whole_frame_is_removed(tmp_path: Path) -> None:
     with _open(tmp_path) as db:
         db.append("t", _rows(20))
     last = _segments(tmp_path)[-1]
+    _as_if_killed(last)
     for data in (b"", last.read_bytes()[:20]):
         last.write_bytes(data)
         with _open(tmp_path) as db:

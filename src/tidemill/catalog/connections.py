@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import event, exc
 
-from tidemill.catalog import schema
+from tidemill.catalog import schema, sums
 from tidemill.catalog.faults import is_lost, password_of, translated
 from tidemill.catalog.owner import owned_error
 from tidemill.catalog.urls import shown
@@ -41,6 +43,9 @@ class Connections:
         self._owner = owner
         self._is_sqlite = url.get_backend_name() == "sqlite"
         self._writer: sa.Connection | None = None
+        self._is_summed = False
+        is_file = self._is_sqlite and url.database and url.database != ":memory:"
+        self._head = sums.Head(Path(f"{url.database}.head")) if is_file else None
         with self.translated():
             self._engine = _sqlite_engine(url) if self._is_sqlite else _postgres_engine(url)
 
@@ -68,10 +73,29 @@ class Connections:
             raise
         try:
             with self.translated():
+                commits = sums.count_commit(_raw(connection)) if self._is_summed else None
                 connection.commit()
         except BaseException:
             self._drop_writer()  # it may still be inside the transaction, and see it as done
             raise
+        if commits is not None and self._head is not None:
+            self._head.write(commits)
+
+    def verify(self) -> None:
+        """An error if a SQLite catalog is not what was committed (see ``sums``)."""
+        if self._is_sqlite:
+            with self.read() as connection:
+                sums.verify(_raw(connection), self.place, self._head)
+
+    def keep_sums(self) -> None:
+        """Make the sums of a SQLite catalog, if it has none, and keep them from now on."""
+        if self._is_sqlite:
+            with self.write() as connection, self.translated():
+                sums.fill(_raw(connection))
+            assert self._writer is not None
+            with self.translated():
+                sums.watch(_raw(self._writer))
+            self._is_summed = True
 
     def claim(self) -> None:
         """Write our name into a shared catalog, for whoever is refused.
@@ -122,6 +146,8 @@ class Connections:
             writer = writer.execution_options(**{_BEGIN: "BEGIN IMMEDIATE"})
             if not self._is_sqlite:
                 _lock(writer, self.place)
+            elif self._is_summed:
+                sums.watch(_raw(writer))
         except BaseException:
             writer.invalidate()
             writer.close()
@@ -142,6 +168,13 @@ class Connections:
             with suppress(exc.SQLAlchemyError):
                 writer.invalidate()  # a connection with our lock must not go back to the pool
                 writer.close()
+
+
+def _raw(connection: sa.Connection) -> sqlite3.Connection:
+    """SQLite's own connection, in the transaction that is under way."""
+    raw = connection.connection.dbapi_connection
+    assert isinstance(raw, sqlite3.Connection)
+    return raw
 
 
 def _sqlite_engine(url: sa.URL) -> sa.Engine:

@@ -52,6 +52,7 @@ def named(new: NewFile, file_id: int, table_id: int, generation: int, snapshot_i
         seq_max=new.seq_max,
         origin=new.origin,
         ranges=frozen_ranges(new.ranges),
+        checksums=new.checksums,
         file_id=file_id,
         table_id=table_id,
         generation=generation,
@@ -76,6 +77,7 @@ def file_row(file: DataFile) -> dict[str, object]:
         "seq_max": file.seq_max,
         "origin": file.origin,
         "ranges": json.dumps(dict(file.ranges)) if file.ranges else None,
+        "checksums": file.checksums,
         "generation": file.generation,
         "created_snapshot": file.created_snapshot,
     }
@@ -93,7 +95,7 @@ _NO_RANGES: FrozenMap[str, tuple[Bound, ...]] = FrozenMap()
 _C = schema.files.c
 FILE_COLUMNS = (
     *(_C.path, _C.kind, _C.lo_us, _C.hi_us, _C.row_count, _C.byte_count, _C.row_groups),
-    *(_C.time_min_us, _C.time_max_us, _C.seq_min, _C.seq_max, _C.origin, _C.ranges),
+    *(_C.time_min_us, _C.time_max_us, _C.seq_min, _C.seq_max, _C.origin, _C.ranges, _C.checksums),
     *(_C.file_id, _C.table_id, _C.generation, _C.created_snapshot),
 )
 _RANGES = FILE_COLUMNS.index(_C.ranges)

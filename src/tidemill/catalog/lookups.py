@@ -46,6 +46,11 @@ def read_known_paths(connection: sa.Connection) -> set[str]:
     return set(connection.scalars(sa.select(schema.files.c.path)))
 
 
+def read_known_files(connection: sa.Connection) -> list[DataFile]:
+    query = sa.select(*FILE_COLUMNS).order_by(schema.files.c.file_id)
+    return [file_of(row) for row in connection.execute(query)]
+
+
 def read_bygone_files(
     connection: sa.Connection, table_id: int, after_id: int, upto_id: int
 ) -> list[DataFile]:

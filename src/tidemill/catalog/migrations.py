@@ -197,6 +197,16 @@ def generations(connection: sa.Connection, now_us: int) -> None:
         )
 
 
+def checksums(connection: sa.Connection, now_us: int) -> None:
+    """Version 7: checksums of files, and sums of the catalog itself; older files have none."""
+    _execute(
+        connection,
+        "ALTER TABLE tidemill_files ADD COLUMN checksums TEXT",
+        """CREATE TABLE tidemill_sums (
+            name TEXT NOT NULL PRIMARY KEY, row_count BIGINT NOT NULL, value TEXT NOT NULL)""",
+    )
+
+
 MIGRATIONS: tuple[Migration, ...] = (
     base,
     owners_and_meta,
@@ -204,6 +214,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     views,
     replaced,
     generations,
+    checksums,
 )
 VERSION = len(MIGRATIONS)
 
@@ -219,6 +230,8 @@ def migrate(
         version = _version(connection, place)
     for number in range(version + 1, len(steps) + 1):
         with begin() as connection:
+            if sa.inspect(connection).has_table("tidemill_sums"):
+                _execute(connection, "DELETE FROM tidemill_sums")
             steps[number - 1](connection, now_us)
             connection.execute(
                 sa.text("UPDATE tidemill_catalog SET version = :number"), {"number": number}

@@ -157,7 +157,8 @@ class NewFile:
 
     ``path`` is relative to the storage's root, with slashes. ``lo_us`` and ``hi_us`` are its
     partition, UTC, the end not included. ``ranges`` holds the least and the greatest value of
-    columns for which they are known exactly.
+    columns for which they are known exactly. ``checksums`` are those of its blocks (see
+    ``checksums``); files of older releases have none.
     """
 
     path: str
@@ -173,6 +174,7 @@ class NewFile:
     seq_max: int
     origin: str
     ranges: Mapping[str, tuple[Bound, ...]] = FrozenMap()
+    checksums: str | None = None
 
     @property
     def is_rows(self) -> bool:

@@ -146,6 +146,7 @@ files = sa.Table(
     sa.Column("origin", sa.Text, nullable=False),
     sa.Column("ranges", sa.Text),
     sa.Column("generation", sa.BigInteger, nullable=False),
+    sa.Column("checksums", sa.Text),
     *_lifetime(),
 )
 
@@ -243,6 +244,15 @@ owners = sa.Table(
     sa.Column("singleton", sa.Integer, primary_key=True),
     sa.Column("info", sa.Text, nullable=False),
 )
+
+sums = sa.Table(
+    "tidemill_sums",
+    metadata,
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("row_count", sa.BigInteger, nullable=False),
+    sa.Column("value", sa.Text, nullable=False),
+)
+"""What the tables of a SQLite catalog hold (see ``sums``)."""
 
 OF_A_TABLE = (tables, columns, constraints, settings, indexes, sources, files)
 """Versioned rows that belong to one table and end with it."""

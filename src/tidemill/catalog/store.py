@@ -23,6 +23,7 @@ from tidemill.catalog.connections import Connections
 from tidemill.catalog.lookups import (
     find_move,
     read_bygone_files,
+    read_known_files,
     read_known_paths,
     read_packages,
     read_progress,
@@ -84,8 +85,10 @@ class Catalog:
         """Open the catalog at a URL (see ``urls``), making or migrating it as needed."""
         connections = Connections(parse_url(url), describe_process(clock))
         try:
+            connections.verify()
             with connections.translated():
                 migrate(connections.write, connections.place, clock.now_us())
+            connections.keep_sums()
             catalog = cls(connections, clock)
             connections.claim()
         except BaseException:
@@ -97,6 +100,11 @@ class Catalog:
     def place(self) -> str:
         """Where the catalog lives, without passwords."""
         return self._connections.place
+
+    def verify(self) -> None:
+        """An error if what the database holds is not what was committed."""
+        self._require_open()
+        self._connections.verify()
 
     def close(self) -> None:
         """Let go of the database; closing twice is no error. Waits for a transaction under way."""
@@ -362,6 +370,12 @@ class Catalog:
         self._require_open()
         with self._connections.read() as connection:
             return read_known_paths(connection)
+
+    def known_files(self) -> list[DataFile]:
+        """All files that some snapshot, also an older one, may see."""
+        self._require_open()
+        with self._connections.read() as connection:
+            return read_known_files(connection)
 
     def get_meta(self, key: str) -> str | None:
         """The text kept under a key of the database."""

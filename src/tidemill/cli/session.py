@@ -68,7 +68,10 @@ def _recovery_line(recovered: list[Recovered]) -> str | None:
         return None
     rows = sum(found.rows for found in recovered)
     line = f"recovered {rows:,} rows from the log in {elapsed_s:.2f} s"
-    return f"{line}; cut {torn:,} bytes of an unfinished append" if torn else line
+    if not torn:
+        return line
+    places = ", ".join(found.torn_path for found in recovered if found.torn_path)
+    return f"{line}; cut {torn:,} bytes of an unfinished append, kept in {places}"
 
 
 def add_warehouse_option(parser: argparse.ArgumentParser) -> None:

@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tidemill.cli.session import Session, add_warehouse_option, open_session
+from tidemill.hot.ending import TORN_SUFFIX
 
 WIDTH_WITHOUT_TERMINAL = 160
 
@@ -43,6 +44,8 @@ def print_status(session: Session, console: Console) -> None:
     console.print(f"[bold]owner[/]     {describe_owner(session)}")
     logged = sum(row["log_bytes"] or 0 for row in rows)
     console.print(f"[bold]log[/]       {format_bytes(logged)}")
+    for path in sorted((session.path / "log").glob(f"*/*{TORN_SUFFIX}")):
+        console.print(f"[yellow]cut off the log, kept in[/] {path}")
     if not rows:
         console.print('no tables; "CREATE STREAMING TABLE …" in tidemill sql makes one')
         return

@@ -27,6 +27,7 @@ from tidemill.catalog.model import FILE_DIGEST, NewFile
 from tidemill.digests.definition import Digest
 from tidemill.digests.encoding import packed, read_select, stored_select, unpacked
 from tidemill.errors import DiskFullError, DurabilityError
+from tidemill.history.checking import check_files
 from tidemill.history.ordering import sort_by, words_of
 from tidemill.history.parquet import layout_of, write_parquet
 from tidemill.history.partitions import folder_name, partition_numbers, partition_of
@@ -187,6 +188,7 @@ def read_partials(
     empty = ", ".join(f"CAST(NULL AS {c.type.name}) AS {quote(c.name)}" for c in digest.columns)
     if not files:
         return connection.sql(f"SELECT {empty} WHERE false").to_arrow_table()
+    check_files(storage, digest.name, files)
     source = f"read_parquet([{names}], hive_partitioning = false, union_by_name = false)"
     stored = connection.sql(read_select(digest.columns, source)).to_arrow_table()
     return unpacked(stored, digest.columns)
@@ -220,6 +222,7 @@ def _write(
         seq_min=origin.seqs[0],
         seq_max=origin.seqs[1],
         origin=origin.kind,
+        checksums=file.checksums,
     )
 
 

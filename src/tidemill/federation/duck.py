@@ -26,6 +26,7 @@ import pyarrow.compute as pc
 from tidemill.accept.cast import FATAL
 from tidemill.config import DUCKDB_CLOSED
 from tidemill.errors import (
+    DamagedFileError,
     DiskFullError,
     DuplicateKeyError,
     QueryError,
@@ -34,6 +35,7 @@ from tidemill.errors import (
     TidemillError,
     UnknownNameError,
 )
+from tidemill.federation.reference_log import ReferenceLog
 from tidemill.threads import PerThread
 from tidemill.types import literal
 
@@ -47,6 +49,9 @@ _WINDOW_CALL = re.compile(r"Function with name (tumble|hop|session)\b", re.IGNOR
 # Types that are the same Arrow, exact or not.
 _PLAIN = re.compile(
     r"(U?(TINY|SMALL|BIG)INT|U?INTEGER|FLOAT|DOUBLE|VARCHAR|DATE|TIMESTAMP|DECIMAL\(\d+,\d+\))$"
+)
+_DAMAGE = re.compile(
+    r"[Cc]orrupt|checksum|not a valid DuckDB|[Dd]eseriali[sz]|INTERNAL Error.*(block|[Rr]ead)"
 )
 _CANDIDATES = re.compile(r"Candidate (?:bindings|functions|tables)?:?\s*(.*)", re.DOTALL)
 
@@ -71,6 +76,7 @@ class Duck:
         if threads:
             self._settings["threads"] = str(threads)
         self._reference_path = reference_path
+        self.reference_log = ReferenceLog(reference_path)
         self._gate = threading.Condition()
         self._users = 0
         self._is_broken = False
@@ -96,6 +102,7 @@ class Duck:
         self._plain = PerThread(self._new_cursor)
         self._exact = PerThread(self._new_exact_cursor)
         self._cursors: weakref.WeakSet[duckdb.DuckDBPyConnection] = weakref.WeakSet()
+        self.reference_log.check()
         self._connection = duckdb.connect(":memory:", config={**DUCKDB_CLOSED})
         try:
             for name, value in self._settings.items():
@@ -106,7 +113,7 @@ class Duck:
                 self._prepare(self._connection)
         except duckdb.Error as error:
             self._connection.close()
-            raise translated(error) from error
+            raise _unattached(self._reference_path, error) from error
 
     @contextmanager
     def _in_use(self) -> Iterator[None]:
@@ -122,12 +129,16 @@ class Duck:
             yield
         except FATAL as error:
             self._is_broken = True
+            if _is_damage(error):
+                raise _damaged(self._reference_path, error) from error
             raise QueryError(
                 "DuckDB failed within the statement and was started again",
                 detail=_lower(str(error).partition("\n")[0]),
                 hint="what was committed is kept; if the statement fails again, write it otherwise",
             ) from error
         except duckdb.Error as error:
+            if _is_damage(error):
+                raise _damaged(self._reference_path, error) from error
             raise translated(error) from error
         finally:
             with self._gate:
@@ -243,6 +254,28 @@ def _with_whole_numbers(table: pa.Table, types: list[str]) -> pa.Table:
 def _has_39_digits(column: pa.ChunkedArray) -> bool:
     bounds = pc.min_max(column).as_py()
     return any(bound is not None and abs(bound) >= 10**38 for bound in bounds.values())
+
+
+def _is_damage(error: Exception) -> bool:
+    """Whether DuckDB found that a block of its file is not what it wrote."""
+    return bool(_DAMAGE.search(str(error)))
+
+
+def _damaged(path: Path, error: Exception) -> DamagedFileError:
+    return DamagedFileError(
+        f'the file of the reference tables, "{path}", is damaged',
+        detail=_lower(str(error).partition("\n")[0]),
+        hint="restore it from the same backup as the catalog",
+    )
+
+
+def _unattached(path: Path, error: duckdb.Error) -> TidemillError:
+    """Why the reference tables cannot be opened: locked, not readable, or else damaged."""
+    text = str(error)
+    words = ("Could not set lock", "Permission denied", "No space left")
+    if not _is_damage(error) and any(each in text for each in words):
+        return translated(error)
+    return _damaged(path, error)
 
 
 def translated(error: duckdb.Error) -> TidemillError:

@@ -57,7 +57,7 @@ def short_sql(filled: Filled) -> str:
         chosen if chosen.files_sql is None else replace(chosen, files_sql=_short(chosen.files_sql))
         for chosen in filled.selected
     )
-    return replace(filled, selected=selected).sql
+    return replace(filled, selected=selected).text
 
 
 def _short(text: str) -> str:

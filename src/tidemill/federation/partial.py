@@ -16,6 +16,7 @@ import pyarrow as pa
 from tidemill.config import DUCKDB_CLOSED
 from tidemill.errors import QueryError
 from tidemill.federation.duck import REFERENCE, translated
+from tidemill.history.checking import Reads
 from tidemill.history.storage import Storage
 from tidemill.threads import PerThread
 from tidemill.types import quote
@@ -33,7 +34,11 @@ class PartialTask:
     values: Mapping[str, object] = field(default_factory=dict)
     references: Mapping[str, bytes] = field(default_factory=dict)
     tables: Mapping[str, bytes] = field(default_factory=dict)  # others that the query names
-    files: int = 0
+    reads: Reads | None = None
+
+    @property
+    def files(self) -> int:
+        return 0 if self.reads is None else len(self.reads.files)
 
 
 @dataclass(frozen=True)
@@ -55,6 +60,8 @@ def run_partial(task: PartialTask) -> PartialResult:
     """Run a task's SQL; called in workers, and for hot rows in the owner."""
     connection = _connections.get()
     task.storage.prepare(connection)
+    if task.reads is not None:
+        task.reads.check()
     text = task.sql.replace(quote(task.source), f"({task.files_sql})")
     try:
         with _References(connection, task.references, task.tables):

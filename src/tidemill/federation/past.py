@@ -125,6 +125,13 @@ class PastScan:
         return [file for part in self.parts for file in part.pruned.files]
 
     @property
+    def all_files(self) -> tuple[DataFile, ...]:
+        """Files of rows and files of deletes, each once."""
+        pruned = [part.pruned for part in self.parts]
+        found = (file for each in pruned for file in (*each.files, *each.deletes))
+        return tuple({file.file_id: file for file in found}.values())
+
+    @property
     def bytes(self) -> int:
         return sum(file.bytes for file in self.files)
 

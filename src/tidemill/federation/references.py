@@ -57,6 +57,7 @@ class References:
             try:
                 return self._duck.query(sql, params or {}, sources or {})
             finally:
+                self._duck.reference_log.record()
                 self.changes += 1
 
     def clean(self, tables: Iterable[Table]) -> None:
@@ -71,6 +72,11 @@ class References:
                 f'the rows of reference table "{wanted[name].name}" are missing',
                 hint="restore reference.duckdb from the same backup as the catalog",
             )
+
+    def check(self, tables: Iterable[Table]) -> None:
+        """Read all rows of reference tables; DuckDB checks each block that it fetches."""
+        for table in tables:
+            self._duck.execute(f"SELECT max(hash(tm)) FROM {place_of(table.table_id)} AS tm")
 
     def row_count(self, table_id: int) -> int:
         query = f"SELECT count(*) FROM {REFERENCE}.{physical_name(table_id)}"

@@ -31,6 +31,7 @@ from tidemill.federation.past import PastScan, Pin, Pins, past, present, side_fi
 from tidemill.federation.planner import HOT, LATE, NOW, REJECTED, SYSTEM, VIEW, FileRead, Plan, Scan
 from tidemill.federation.scans import KEYS_MAX, Asked, wanted_of
 from tidemill.federation.system import SystemTables
+from tidemill.history.checking import Reads
 from tidemill.history.guard import Guard
 from tidemill.history.reading import deleted_seqs
 from tidemill.history.storage import Storage
@@ -52,7 +53,7 @@ TIME_US_MIN, TIME_US_MAX = to_us(datetime.min), to_us(datetime.max)
 @dataclass(frozen=True)
 class Selected:
     """The rows chosen for one scan: what was wanted, what the indices made of it, and what is
-    read of history (``files_sql``, None if nothing)."""
+    read of history (``files_sql``, None if nothing; ``reads`` are its files)."""
 
     scan: Scan
     table: pa.Table
@@ -61,6 +62,7 @@ class Selected:
     past: PastScan | None = None
     files_sql: str | None = None
     as_of_us: int | None = None
+    reads: Reads | None = None
     keys: tuple[str, ...] = ()  # of the past of a table with keys: the newest row of each is wanted
 
 
@@ -96,6 +98,14 @@ class Filled:
 
     @cached_property
     def sql(self) -> str:
+        """The SQL to be run in this process; the files that it reads are checked before."""
+        for chosen in self.selected:
+            if chosen.reads is not None and chosen.files_sql is not None:
+                chosen.reads.check()
+        return self.text
+
+    @cached_property
+    def text(self) -> str:
         """The plan's SQL, the names of scans replaced where they read files as well."""
         texts = {
             quote(chosen.scan.source): _both(chosen) for chosen in self.selected if chosen.files_sql
@@ -331,8 +341,9 @@ class Runner:
         history = moment.pin.snapshot.history(table.table_id)
         if scan.kind != HOT:
             side = moment.sides[table.table_id, scan.kind].after(history.moved_seq)
-            sql, _ = side_files_sql(self._storage, table, history, scan.kind)
-            return Selected(scan, side, files_sql=sql)
+            sql, files = side_files_sql(self._storage, table, history, scan.kind)
+            reads = Reads(self._storage, table.name, tuple(files))
+            return Selected(scan, side, files_sql=sql, reads=reads)
         asked = [*_asked(scan, values), *keys]
         newest = scan.newest if len(asked) == len(scan.conjuncts) else None
         wanted = wanted_of(table, asked, scan.with_seq, newest)
@@ -342,18 +353,31 @@ class Runner:
             return self._select_past(scan, moment, view, wanted)
         found = present(history, view, wanted)
         files_sql = found.sql(self._storage, table, scan.with_seq)
+        reads = self._reads(scan, found)
         if files_sql is not None and newest is not None:
             wanted = replace(wanted, newest=None)  # the newest may be in files
         unheard = _unheard(table, history, moment.heard[table.table_id])
         if unheard:
             rows = self._without(view, wanted, unheard)
-            return Selected(scan, rows, wanted, None, found, files_sql)
+            return Selected(scan, rows, wanted, None, found, files_sql, reads=reads)
         selection = view.select(wanted)
-        return Selected(scan, selection.table, wanted, selection, found, files_sql)
+        return Selected(scan, selection.table, wanted, selection, found, files_sql, reads=reads)
+
+    def _reads(self, scan: Scan, found: PastScan) -> Reads:
+        """The files of a scan, with the columns that the query and we ourselves look at."""
+        assert scan.table is not None
+        columns = scan.columns
+        if columns is not None:
+            asked = (conjunct.column for conjunct in scan.conjuncts)
+            columns = frozenset({*columns, *asked, *scan.table.primary_key, "_seq"})
+            if not any(scan.table.column(name) for name in columns):
+                columns |= {scan.table.columns[0].name}
+        return Reads(self._storage, scan.table.name, found.all_files, columns)
 
     def _without(self, view: View, wanted: Wanted, deletes: list[DataFile]) -> pa.Table:
         with self._duck.lent(exact=True) as cursor:
-            gone = pa.array(deleted_seqs(self._storage, cursor, deletes), pa.int64())
+            seqs = deleted_seqs(self._storage, cursor, deletes, view.table.name)
+            gone = pa.array(seqs, pa.int64())
         rows = view.select(replace(wanted, with_seq=True, newest=None)).table
         rows = rows.filter(pc.invert(pc.is_in(rows.column("_seq"), gone)))
         return rows if wanted.with_seq else rows.drop_columns(["_seq"])
@@ -367,7 +391,7 @@ class Runner:
 
         def deleted(files: Sequence[DataFile]) -> Sequence[int]:
             with self._duck.lent(exact=True) as cursor:
-                return deleted_seqs(self._storage, cursor, files)
+                return deleted_seqs(self._storage, cursor, files, hot.table.name)
 
         # A key's newest row of that time hides those it had replaced then.
         wanted = replace(wanted, with_seq=wanted.with_seq or bool(keys), conditions=())
@@ -384,7 +408,8 @@ class Runner:
         files_sql = found.sql(self._storage, scan.table, wanted.with_seq)
         if keys and files_sql is None:
             files_sql = f"SELECT * FROM {quote(scan.source)} WHERE false"
-        return Selected(scan, rows, wanted, None, found, files_sql, at_us, keys)
+        reads = self._reads(scan, found)
+        return Selected(scan, rows, wanted, None, found, files_sql, at_us, reads, keys)
 
     def _note_window(self, table: Table, wanted: Wanted) -> None:
         """Tell the mover how far back queries read."""

@@ -173,9 +173,11 @@ class Scatter:
         for group in split_files(chosen.past, TASKS_PER_SLOT * self._tasks.parallelism):
             text = group.sql(self._storage, scan.table, scan.with_seq)
             if text is not None:
-                files = len(group.files)
+                reads = (
+                    None if chosen.reads is None else replace(chosen.reads, files=group.all_files)
+                )
                 spec = PartialTask(
-                    sql, scan.source, text, self._storage, values, references, tables, files
+                    sql, scan.source, text, self._storage, values, references, tables, reads
                 )
                 specs.append(spec)
         return specs

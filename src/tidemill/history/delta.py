@@ -36,6 +36,7 @@ from deltalake.transaction import AddAction, RemoveAction, create_table_with_add
 
 from tidemill.catalog.model import FILE_DELETES, FILE_ROWS, DataFile, History, Table
 from tidemill.errors import DurabilityError, UnsupportedError
+from tidemill.history.checking import check_files
 from tidemill.history.deletes import may_delete
 from tidemill.history.storage import Storage
 from tidemill.history.writing import SEQ
@@ -156,6 +157,7 @@ def _publish(storage: Storage, table: Table, history: History, snapshot_id: int)
     )
     now_ms = time.time_ns() // 1_000_000
     if published is None:
+        _check(storage, table, list(wanted.values()))
         create_table_with_add_actions(
             _place(storage, table),
             schema,
@@ -180,8 +182,16 @@ def _publish(storage: Storage, table: Table, history: History, snapshot_id: int)
     ]
     if not actions:
         return None
+    _check(storage, table, [file for path, file in wanted.items() if path not in sizes])
     published.create_write_transaction(actions, "append", schema, commit_properties=commit)
     return _made_durable(storage, table, published.version() + 1)
+
+
+def _check(storage: Storage, table: Table, files: list[DataFile]) -> None:
+    """Others have no checksums: what is damaged is not given to them. Files in a store would have
+    to be fetched for that."""
+    if storage.folder is not None:
+        check_files(storage, table.name, files)
 
 
 def _open(storage: Storage, table: Table) -> DeltaTable | None:

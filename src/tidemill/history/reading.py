@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidemill.catalog.model import FILE_DELETES, FILE_ROWS, DataFile, History, NewFile, Table
+from tidemill.history.checking import check_files
 from tidemill.history.encoding import read_expression
 from tidemill.history.ordering import words_of
 from tidemill.history.ranges import RangeCondition, may_hold
@@ -176,9 +177,11 @@ def find_keys(
     deletes: Sequence[NewFile],
     keys: pa.Table,
     time_column: str | None = None,
+    name: str = "",
 ) -> pa.Table:
     """The rows that hold one of the keys: the key columns, as given, and ``_seq``. With the name
-    of the time column among them, files of other times are not opened."""
+    of the time column among them, files of other times are not opened. ``name`` is the table's, for
+    errors."""
     if time_column is not None and keys.num_rows:
         times = words_of(keys.column(time_column).combine_chunks())
         low_us, high_us = int(times.min()), int(times.max())
@@ -187,6 +190,7 @@ def find_keys(
     if not files or not keys.num_rows:
         return schema.empty_table()
     names = keys.column_names
+    check_files(storage, name, [*files, *deletes], [*names, SEQ])
     numbers = pa.array(np.arange(keys.num_rows, dtype=np.int64))
     tm_keys = pa.table(  # noqa: F841  (DuckDB finds it by name)
         [*keys.columns, numbers], names=[*(f"k{at}" for at in range(len(names))), "n"]
@@ -201,11 +205,15 @@ def find_keys(
 
 
 def deleted_seqs(
-    storage: Storage, connection: duckdb.DuckDBPyConnection, deletes: Sequence[NewFile]
+    storage: Storage,
+    connection: duckdb.DuckDBPyConnection,
+    deletes: Sequence[NewFile],
+    table: str,
 ) -> list[int]:
-    """The sequence numbers in files of deletes, in order."""
+    """The sequence numbers in a table's files of deletes, in order."""
     if not deletes:
         return []
+    check_files(storage, table, deletes)
     found = connection.execute(f"SELECT DISTINCT {SEQ} FROM {_read(storage, deletes)} ORDER BY 1")
     return [seq for (seq,) in found.fetchall()]
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path, PurePosixPath
@@ -20,9 +20,9 @@ from urllib.parse import unquote, urlsplit
 
 import duckdb
 import fsspec  # type: ignore[import-untyped]
-import pyarrow as pa
 
 from tidemill.catalog.frozen import FrozenMap
+from tidemill.checksums import SummedFile
 from tidemill.config import DUCKDB_CLOSED
 from tidemill.errors import SettingError
 from tidemill.history.memory import duck_settings
@@ -99,12 +99,27 @@ class Storage:
         self.prepare(connection)
         return connection
 
-    def create(self, path: str) -> AbstractContextManager[Any]:
-        """An open file to be written, its folder made."""
+    def create(self, path: str) -> SummedFile:
+        """An open file to be written, its folder made; it knows its checksums in the end."""
         self.make_folder(path.rpartition("/")[0])
         if self.folder is not None:
-            return pa.OSFile(self.place(path), "wb")  # type: ignore[no-any-return]
-        return self._filesystem.open(self.place(path), "wb")  # type: ignore[no-any-return]
+            return SummedFile(open(self.place(path), "wb"))
+        return SummedFile(self._filesystem.open(self.place(path), "wb"))
+
+    @contextmanager
+    def opened(self, path: str) -> Iterator[tuple[int, Callable[[int, int], bytes | memoryview]]]:
+        """A file to be read in pieces: its size, and what gives the bytes between two places. A
+        piece is good until the next one is asked for."""
+        if self.folder is None:
+            place, filesystem = self.place(path), self._filesystem
+            size = int(filesystem.size(place))
+            yield size, lambda start, end: filesystem.cat_file(place, start=start, end=end)
+            return
+        handle = os.open(self.place(path), os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            yield os.fstat(handle).st_size, _Reader(handle)
+        finally:
+            os.close(handle)
 
     def make_folder(self, path: str) -> None:
         """Make the folder of files to be written."""
@@ -161,6 +176,26 @@ class Storage:
             return
         for name, about in sorted(found.items()):
             yield name.removeprefix(base), int(about["size"]), _changed(about)
+
+
+class _Reader:
+    """Reads pieces of a local file into one buffer."""
+
+    def __init__(self, handle: int) -> None:
+        self._handle = handle
+        self._buffer = bytearray(0)
+
+    def __call__(self, start: int, end: int) -> memoryview:
+        if len(self._buffer) < end - start:
+            self._buffer = bytearray(end - start)
+        view = memoryview(self._buffer)[: end - start]
+        done = 0
+        while done < len(view):
+            count = os.preadv(self._handle, [view[done:]], start + done)
+            if not count:
+                break
+            done += count
+        return view[:done]
 
 
 def _sync(place: str) -> int:

@@ -194,7 +194,7 @@ def write_deletes(
     ordered = np.unique(np.asarray(seqs, dtype=np.int64))
     batch = pa.RecordBatch.from_arrays([pa.array(ordered)], names=[SEQ])
     path = _path(spec, lo_us, job_id, number)
-    _write_file(storage, path, batch, spec)
+    checksums = _write_file(storage, path, batch, spec)
     file = NewFile(
         path=path,
         kind=FILE_DELETES,
@@ -208,6 +208,7 @@ def write_deletes(
         seq_min=int(ordered[0]),
         seq_max=int(ordered[-1]),
         origin=origin,
+        checksums=checksums,
     )
     return _finished(storage, [file])[0]
 
@@ -233,7 +234,7 @@ class _Writer:
     def _write_file(self, lo_us: int, hi_us: int, rows: pa.RecordBatch) -> NewFile:
         spec = self.spec
         path = _path(spec, lo_us, self.job_id, self.number)
-        _write_file(self.storage, path, self._stored(rows), spec)
+        checksums = _write_file(self.storage, path, self._stored(rows), spec)
         times, seqs = words_of(rows.column(spec.time_column)), words_of(rows.column(SEQ))
         return NewFile(
             path=path,
@@ -249,6 +250,7 @@ class _Writer:
             seq_max=int(seqs.max()),
             origin=self.origin,
             ranges=_ranges(rows, spec),
+            checksums=checksums,
         )
 
     def _stored(self, rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -267,10 +269,12 @@ class _Writer:
         return rows
 
 
-def _write_file(storage: Storage, path: str, rows: pa.RecordBatch, spec: WriteSpec) -> None:
+def _write_file(storage: Storage, path: str, rows: pa.RecordBatch, spec: WriteSpec) -> str:
+    """Write a file; answers its checksums."""
     layout = layout_of(rows, spec.filtered, spec.row_group_rows)
     with _failing_as_ours(path), storage.create(path) as file:
         write_parquet(file, rows, layout, spec.row_group_rows)
+    return file.checksums
 
 
 def _finished(storage: Storage, files: Sequence[NewFile]) -> list[NewFile]:

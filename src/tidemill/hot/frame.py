@@ -17,7 +17,6 @@ checksum is taken from the file when all else stands there, and the header goes 
 from __future__ import annotations
 
 import struct
-import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -26,6 +25,7 @@ from typing import Any, TypeAlias
 import ormsgpack
 import pyarrow as pa
 
+from tidemill.checksums import crc32
 from tidemill.hot.message import Message
 
 ARROW = 1
@@ -33,6 +33,7 @@ ROWS = 2
 STATE = 3  # the first frame of a segment: the table's state before it
 
 STORED, LATE, REJECTED = "s", "l", "r"
+BOOT = "boot"  # in the meta of a STATE frame: which run of the machine wrote the segment
 
 _MAGIC = b"TMf1"
 _HEADER = struct.Struct("<4sIQIIQ")  # magic, kind, body bytes, crc32, meta bytes, first seq
@@ -77,9 +78,9 @@ class Layout:
     def header(self, body: Iterable[bytes | memoryview]) -> bytes:
         """The header of the frame whose body has these bytes."""
         fields = (self.kind, self.body_bytes, self.meta_bytes, self.first_seq)
-        crc = zlib.crc32(_CHECKED.pack(*fields))
+        crc = crc32(_CHECKED.pack(*fields))
         for part in body:
-            crc = zlib.crc32(part, crc)
+            crc = crc32(part, crc)
         return _HEADER.pack(
             _MAGIC, self.kind, self.body_bytes, crc, self.meta_bytes, self.first_seq
         )
@@ -112,7 +113,7 @@ def encode_row(first_seq: int, row: tuple[Any, ...], newest_us: int | None, at_u
     """A frame with one stored row, in as few steps as possible."""
     packed = ormsgpack.packb({"n": newest_us, "a": at_us, "o": (row,)})
     body = packed + _PADS[-len(packed) % _ALIGN]
-    crc = zlib.crc32(body, zlib.crc32(_CHECKED.pack(ROWS, len(body), len(packed), first_seq)))
+    crc = crc32(body, crc32(_CHECKED.pack(ROWS, len(body), len(packed), first_seq)))
     return _HEADER.pack(_MAGIC, ROWS, len(body), crc, len(packed), first_seq) + body
 
 
@@ -129,7 +130,7 @@ def read_at(buffer: pa.Buffer, offset: int) -> Frame:
         raise TornError("the body of the frame is cut")
     body = view[start : start + body_bytes]
     fields = _CHECKED.pack(kind, body_bytes, meta_bytes, first_seq)
-    if zlib.crc32(body, zlib.crc32(fields)) != crc:
+    if crc32(body, crc32(fields)) != crc:
         raise TornError("the checksum of the frame is wrong")
     meta = ormsgpack.unpackb(body[:meta_bytes])
     sections, at = [], start + meta_bytes + -meta_bytes % _ALIGN
@@ -160,6 +161,26 @@ def places(view: memoryview) -> Iterator[tuple[int, int]]:
             return
         yield offset, first_seq
         offset += size
+
+
+def is_torn(buffer: pa.Buffer, offset: int) -> bool:
+    """Whether what stands at an offset, where no whole frame is, can be one that a killed process
+    left unfinished: its bytes end too early, or its header, which goes last, is not there yet."""
+    view = memoryview(buffer)[offset:]
+    header = bytes(view[:HEADER_BYTES])
+    if not any(header):
+        return True
+    if header[: len(_MAGIC)] != _MAGIC[: len(header)]:
+        return False
+    if len(header) < HEADER_BYTES:
+        return True
+    _, kind, body_bytes, crc, meta_bytes, first_seq = _HEADER.unpack(header)
+    there = view.nbytes - HEADER_BYTES
+    if body_bytes <= there:
+        return False
+    # All of it may be there, and its length be what is damaged.
+    fields = _CHECKED.pack(kind, there, meta_bytes, first_seq)
+    return bool(crc32(view[HEADER_BYTES:], crc32(fields)) != crc)
 
 
 def has_frame_after(buffer: pa.Buffer, offset: int) -> bool:

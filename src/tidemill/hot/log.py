@@ -13,6 +13,8 @@
    believed. The log refuses further frames until the warehouse is opened again.
 4. A segment that reaches its size is forced and closed. Each segment begins with a STATE frame,
    the table's counters and offsets before it, so older segments can be removed at any time.
+5. ``close`` records where the log ended (``ending``), so that the next start can tell an
+   unfinished append from a damaged one.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ import errno
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -32,6 +34,7 @@ import pyarrow as pa
 from tidemill.errors import CorruptLogError, DiskFullError, DurabilityError
 from tidemill.hot import frame
 from tidemill.hot.crash import is_armed, point
+from tidemill.hot.ending import End, boot_id, sync_folder, write_end
 from tidemill.hot.mapping import MappedFile, begin_writing
 
 SUFFIX = ".tml"
@@ -263,11 +266,17 @@ class Log:
         return removed
 
     def close(self) -> None:
-        if self._fd >= 0:
-            if self._failure is None and self.durability != "none":
-                self.flush()
-            os.close(self._fd)
-            self._fd, self._mapping = -1, None
+        """Force what was written and record where the log ends, if all went well."""
+        if self._fd < 0:
+            return
+        is_forced = self.durability != "none"
+        if self._failure is None and is_forced:
+            self.flush()
+        os.close(self._fd)
+        self._fd, self._mapping = -1, None
+        if self._failure is None:
+            with suppress(OSError):  # then the next start knows less, and nothing is lost
+                write_end(self._folder, End(self._segments[-1].number, self._size), is_forced)
 
     def _write_whole(self, parts: list[bytes | memoryview]) -> int:
         total = sum(len(part) for part in parts)
@@ -339,7 +348,8 @@ class Log:
         next_seq, state = self._state()
         number = self._segments[-1].number + 1 if self._segments else 1
         path = segment_path(self._folder, number, next_seq)
-        opening = b"".join(frame.encode(frame.STATE, next_seq, state, []))
+        begun = {**state, frame.BOOT: boot_id()}
+        opening = b"".join(frame.encode(frame.STATE, next_seq, begun, []))
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             fd = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_TRUNC)
@@ -387,12 +397,3 @@ def _after(parts: list[bytes | memoryview], done: int) -> list[bytes | memoryvie
             rest.append(memoryview(part)[done:])
             done = 0
     return rest
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

@@ -14,7 +14,8 @@ from pathlib import Path
 
 from tidemill.catalog.model import Table
 from tidemill.clock import Clock
-from tidemill.hot.log import Files, sync_folder
+from tidemill.hot.ending import sync_folder
+from tidemill.hot.log import Files
 from tidemill.hot.recovery import Recovered, recover
 from tidemill.hot.table import HotTable
 
@@ -91,9 +92,10 @@ class HotTier:
         self.tables[table.table_id] = hot
         if found.torn_bytes:
             _log.warning(
-                'table "%s": cut %d bytes of an unfinished append off the log',
+                'table "%s": cut %d bytes of an unfinished append off the log, kept in %s',
                 table.name,
                 found.torn_bytes,
+                found.torn_path,
             )
         return found
 

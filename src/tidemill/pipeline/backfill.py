@@ -35,6 +35,7 @@ from tidemill.digests.partials import (
     write_partials,
 )
 from tidemill.digests.progress import Progress
+from tidemill.history.checking import check_files
 from tidemill.history.memory import held_bytes
 from tidemill.history.partitions import partition_of
 from tidemill.history.reading import scan_sql
@@ -201,6 +202,7 @@ class BackfillJob(OfTable):
 def digest_files(task: FilesTask) -> tuple[NewFile, ...]:
     """Write the partials of files of rows; runs in Spark's workers."""
     digest = task.work.digest
+    check_files(task.storage, task.table.name, [*task.files, *task.deletes])
     lo_us = min(file.lo_us for file in task.files)
     hi_us = max(file.hi_us for file in task.files)
     label = f"{task.label}-{uuid.uuid4().hex[:6]}"

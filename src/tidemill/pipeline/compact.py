@@ -32,6 +32,7 @@ from tidemill.catalog.model import (
 )
 from tidemill.catalog.splicing import reaching
 from tidemill.catalog.store import Catalog
+from tidemill.history.checking import check_files
 from tidemill.history.deletes import may_delete
 from tidemill.history.memory import COPIES
 from tidemill.history.reading import scan_sql
@@ -362,6 +363,7 @@ def expired_with_digests(
 
 def compact_files(task: CompactTask) -> tuple[NewFile, ...]:
     """Read files, leave deleted rows out, write them sorted; runs in Spark's workers."""
+    check_files(task.storage, task.table.name, [*task.files, *task.deletes])
     with task.storage.connect() as connection:
         query = scan_sql(task.storage, task.table, task.files, task.deletes, with_seq=True)
         spec = replace(WriteSpec.of(task.table), bounds=(task.lo_us, task.hi_us))

@@ -197,7 +197,15 @@ def read_vacuum(cursor: Cursor, text: str, position: Position) -> Vacuum:
             hint="write VACUUM or VACUUM t; statistics are kept by themselves",
             position=cursor.position(cursor.peek()),
         )
-    return Vacuum(_read_tables(cursor), text=text, position=position)
+    if cursor.done or cursor.word() == "ALL":
+        return Vacuum(_read_tables(cursor), text=text, position=position)
+    cursor.accept("TABLE")
+    table = cursor.table_name()
+    drops_damaged = cursor.accept("DROP")
+    if drops_damaged:
+        cursor.expect("DAMAGED")
+    cursor.expect_end()
+    return Vacuum(table, drops_damaged, text=text, position=position)
 
 
 _VACUUM_OPTIONS = words("FULL FREEZE VERBOSE")

@@ -172,9 +172,11 @@ class Flush(Statement):
 
 @dataclass(frozen=True)
 class Vacuum(Statement):
-    """Remove files that nobody needs; None means: of every table."""
+    """Remove files that nobody needs and check the others; None means: of every table.
+    ``drops_damaged``: files of the table that are damaged go, with their rows."""
 
     table: str | None = None
+    drops_damaged: bool = False
 
 
 @dataclass(frozen=True)

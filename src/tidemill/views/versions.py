@@ -35,9 +35,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from tidemill.checksums import SEAL_BYTES, SummedFile, check_seal, has_seal, sealed
+from tidemill.errors import DamagedFileError
 from tidemill.federation.duck import REFERENCE, Duck
 from tidemill.federation.references import place_of
-from tidemill.hot.log import sync_folder
+from tidemill.hot.ending import sync_folder
 
 CHANGED_ROWS_MAX = 1_000_000
 CACHED_MAX = 8
@@ -103,7 +105,7 @@ class Versions:
             if found is None:
                 path.unlink()  # it was being written
                 continue
-            rows = _read(path)
+            rows = _checked(path)
             spans = json.loads((rows.schema.metadata or {})[_KEY])
             made = tuple(Span(**span) for span in spans)
             self._of.setdefault(int(found[1]), []).append(_Version(int(found[2]), made, rows))
@@ -242,8 +244,10 @@ class Versions:
         rows = version.rows.replace_schema_metadata({_KEY: spans})
         unfinished = path.with_suffix(".new")
         with open(unfinished, "wb") as file:
-            with pa.ipc.new_file(file, rows.schema) as writer:
+            summed = SummedFile(file, is_whole=True)
+            with pa.ipc.new_file(pa.PythonFile(summed, "w"), rows.schema) as writer:
                 writer.write_table(rows)
+            file.write(sealed(summed.crc))
             file.flush()
             os.fsync(file.fileno())
         os.replace(unfinished, path)
@@ -273,4 +277,19 @@ def _following(span: Span, versions: Sequence[_Version]) -> Span | None:
 
 def _read(path: Path) -> pa.Table:
     """A file's rows, mapped and not loaded."""
-    return pa.ipc.open_file(pa.memory_map(str(path))).read_all()
+    with pa.memory_map(str(path)) as file:
+        content = file.read_buffer()
+    is_sealed = has_seal(content)
+    return pa.ipc.open_file(content.slice(0, content.size - SEAL_BYTES * is_sealed)).read_all()
+
+
+def _checked(path: Path) -> pa.Table:
+    """The same of a file that another process wrote."""
+    hint = f"restore it from a copy; without it ({path} moved away) rows at the edges of sliding "
+    hint += "windows are joined with a later version of the table"
+    with pa.memory_map(str(path)) as file:
+        check_seal(file.read_buffer(), str(path), hint)
+    try:
+        return _read(path)
+    except (pa.ArrowException, OSError) as error:  # of an older release, without a checksum
+        raise DamagedFileError(f'file "{path}" is damaged', detail=str(error), hint=hint) from error

@@ -50,4 +50,4 @@ def test_any_folder_may_hold_a_catalog(tmp_path: Path, name: str) -> None:
     folder = tmp_path / name
     folder.mkdir()
     Catalog.open(sqlite_url(folder / "catalog.db"), FakeClock(0)).close()
-    assert [file.name for file in folder.iterdir()] == ["catalog.db"]
+    assert sorted(file.name for file in folder.iterdir()) == ["catalog.db", "catalog.db.head"]

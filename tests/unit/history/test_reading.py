@@ -175,8 +175,8 @@ def test_deleted_rows_are_left_out(storage: Storage, duck: Duck, files: list[New
     ]
     history = history_of([*files, *gone])
     assert len(prune(history).deletes) == 2
-    assert deleted_seqs(storage, duck, gone) == [1, 5, 30]
-    assert deleted_seqs(storage, duck, []) == []
+    assert deleted_seqs(storage, duck, gone, "t") == [1, 5, 30]
+    assert deleted_seqs(storage, duck, [], "t") == []
     assert not prune(history, NOW_US + HOUR_US, NOW_US + 2 * HOUR_US - 1).deletes
     expected = [n for n in range(1, 31) if n not in (1, 5, 30)]
     assert numbers(duck, scan_sql(storage, BY_K, files, gone)) == expected

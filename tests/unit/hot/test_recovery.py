@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 from tidemill.catalog.model import Table
 from tidemill.clock import FakeClock
 from tidemill.errors import CorruptLogError
+from tidemill.hot.ending import END_FILE
 from tidemill.hot.log import SystemFiles, list_segments, segment_path
 from tidemill.hot.recovery import Recovered, recover
 from tidemill.hot.table import HotTable
@@ -70,6 +71,7 @@ def test_a_torn_tail_is_cut_at_every_byte(tmp_path: Path, kind: str) -> None:
         assert hot.append_row(rows(4)[0])
     full = hot.log.size_bytes()
     hot.close()
+    (tmp_path / END_FILE).unlink()  # as if it had been killed
     [segment] = list_segments(tmp_path)
     data = segment.path.read_bytes()
     for size in range(whole, full):
@@ -109,6 +111,34 @@ def test_a_flipped_byte_in_the_middle_stops_the_start(tmp_path: Path) -> None:
         assert contents(tmp_path) == before
 
 
+@pytest.mark.parametrize("is_closed", [True, False])
+def test_a_flipped_bit_in_the_last_frame_stops_the_start(tmp_path: Path, is_closed: bool) -> None:
+    starts = write_log(tmp_path, 2)
+    [segment] = list_segments(tmp_path)
+    if not is_closed:
+        (tmp_path / END_FILE).unlink()  # as if it had been killed
+    good = segment.path.read_bytes()
+    for bit in range(8 * starts[1], 8 * starts[2]):
+        bad = bytearray(good)
+        bad[bit // 8] ^= 1 << bit % 8
+        segment.path.write_bytes(bad)
+        with pytest.raises(CorruptLogError, match=f"at byte {starts[1]}:"):
+            start(make_table(), tmp_path)
+        assert segment.path.read_bytes() == bad
+
+
+def test_a_damaged_record_of_the_end_harms_nobody(tmp_path: Path) -> None:
+    write_log(tmp_path, 2)
+    good = (tmp_path / END_FILE).read_bytes()
+    for bit in range(8 * len(good)):
+        bad = bytearray(good)
+        bad[bit // 8] ^= 1 << bit % 8
+        (tmp_path / END_FILE).write_bytes(bad)
+        hot, _ = start(make_table(), tmp_path)
+        assert held(hot) == rows(0, 4)
+        hot.close()
+
+
 def test_the_offset_of_the_damage_is_named(tmp_path: Path) -> None:
     starts = write_log(tmp_path, 4)
     [segment] = list_segments(tmp_path)
@@ -133,6 +163,7 @@ def test_a_torn_segment_that_is_not_the_last_stops_the_start(tmp_path: Path, lef
 def test_a_segment_without_its_state_stops_the_start(tmp_path: Path) -> None:
     write_log(tmp_path / "a", 1)
     write_log(tmp_path / "b", 1)
+    (tmp_path / "b" / END_FILE).unlink()
     [one], [other] = list_segments(tmp_path / "a"), list_segments(tmp_path / "b")
     data = other.path.read_bytes()
     size = one.path.read_bytes().rindex(b"TMf1")

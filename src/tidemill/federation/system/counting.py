@@ -12,6 +12,7 @@ from collections.abc import Set as AbstractSet
 
 from tidemill.catalog.model import FILE_ROWS, History, Table
 from tidemill.federation.duck import Duck
+from tidemill.history.checking import check_files
 from tidemill.history.reading import scan_sql
 from tidemill.history.storage import Storage
 
@@ -34,6 +35,7 @@ class LiveRows:
             return known[2]
         rows = [f for part in history.partitions for f in part.files if f.kind == FILE_ROWS]
         time_column = [table.time_column or table.columns[0].name]
+        check_files(self._storage, table.name, [*rows, *deletes], [*time_column, "_seq"])
         scan = scan_sql(self._storage, table, rows, deletes, time_column, buried=buried)
         counted, _ = self._duck.query(f"SELECT count(*) FROM ({scan})", {}, {})
         count = int(counted.column(0)[0].as_py())
