@@ -94,7 +94,7 @@ def open_session(path: Path, *, create: bool = True, serve: bool = False) -> Ite
         )
     with ExitStack() as stack:
         try:
-            database = stack.enter_context(tidemill.open(path))
+            database = stack.enter_context(tidemill.open(path, create=create))
         except OwnedError as error:
             yield stack.enter_context(_connected(path, error))
             return

@@ -58,6 +58,7 @@ class References:
                 return self._duck.query(sql, params or {}, sources or {})
             finally:
                 self.changes += 1
+                self._duck.keep_private()
 
     def clean(self, tables: Iterable[Table]) -> None:
         """Drop what the catalog does not know; complain about what is missing."""

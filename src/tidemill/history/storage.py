@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
@@ -24,10 +26,13 @@ import pyarrow as pa
 
 from tidemill.catalog.frozen import FrozenMap
 from tidemill.errors import SettingError
+from tidemill.permissions import make_file, make_folder, spill_folder
+from tidemill.types import literal
 
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _BUCKETS = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss")  # no folders; a bucket is not made
 _GLOB = re.compile(r"[*?[]")
+_SPILL = ".spill"
 
 
 @dataclass(frozen=True)
@@ -92,22 +97,42 @@ class Storage:
         """A DuckDB of its own, as the pipeline's tasks use one; whoever asked closes it."""
         connection = duckdb.connect(":memory:", config={"threads": threads})
         connection.execute("SET TimeZone = 'UTC'; SET arrow_lossless_conversion = true")
+        connection.execute(f"SET temp_directory = {literal(self._spill_folder())}")
         self.prepare(connection)
         return connection
+
+    def clean(self) -> None:
+        """Remove what tasks that were killed have left beside the files."""
+        if self.folder is not None:
+            shutil.rmtree(self.place(_SPILL), ignore_errors=True)
+
+    def _spill_folder(self) -> str:
+        """Where a DuckDB may put what its memory cannot hold: a folder of its own, in one that is
+        closed to other users. DuckDB makes it when it is needed and removes it."""
+        if self.folder is None:
+            return spill_folder()
+        make_folder(self.place(_SPILL))
+        return self.place(f"{_SPILL}/{uuid.uuid4().hex}")
 
     def create(self, path: str) -> AbstractContextManager[Any]:
         """An open file to be written, its folder made."""
         self.make_folder(path.rpartition("/")[0])
         if self.folder is not None:
+            make_file(self.place(path))
             return pa.OSFile(self.place(path), "wb")  # type: ignore[no-any-return]
         return self._filesystem.open(self.place(path), "wb")  # type: ignore[no-any-return]
 
     def make_folder(self, path: str) -> None:
         """Make the folder of files to be written."""
         if self.folder is not None:
-            os.makedirs(self.place(path), exist_ok=True)
+            make_folder(self.place(path))
         elif self.root.partition("://")[0].lower() not in _BUCKETS:
             self._filesystem.makedirs(self.place(path), exist_ok=True)
+
+    def make_file(self, path: str) -> None:
+        """Make an empty local file for DuckDB to fill, closed to other users."""
+        if self.folder is not None:
+            make_file(self.place(path))
 
     def finish(self, path: str) -> int:
         """Make a written file durable, with the folders that lead to it; answers its bytes."""

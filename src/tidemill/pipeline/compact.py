@@ -22,8 +22,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
-import duckdb
-
 from tidemill.catalog.model import (
     FILE_ROWS,
     DataFile,
@@ -358,15 +356,9 @@ def expired_with_digests(
 
 def compact_files(task: CompactTask) -> tuple[NewFile, ...]:
     """Read files, leave deleted rows out, write them sorted; runs in Spark's workers."""
-    connection = duckdb.connect(":memory:")
-    try:
-        for setting in ("TimeZone = 'UTC'", "threads = 1", "arrow_lossless_conversion = true"):
-            connection.execute(f"SET {setting}")
-        task.storage.prepare(connection)
+    with task.storage.connect() as connection:
         query = scan_sql(task.storage, task.table, task.files, task.deletes, with_seq=True)
         spec = replace(WriteSpec.of(task.table), bounds=(task.lo_us, task.hi_us))
         label = f"{task.job_id}-{task.number}-{uuid.uuid4().hex[:6]}"
         read = connection.sql(query).to_arrow_table  # what it gives belongs to the writer
         return tuple(write_rows(task.storage, spec, read().to_batches(), label, 0, "compact"))
-    finally:
-        connection.close()

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tidemill.errors import ClosedError, TidemillError
+from tidemill.permissions import make_file, make_folder
 from tidemill.pipeline.java import STDERR_VARIABLE, Java, find_java, wrap_java
 
 if TYPE_CHECKING:
@@ -209,9 +210,10 @@ class SparkRuntime:
             folder = self._given_scratch or Path(tempfile.mkdtemp(prefix="tidemill-spark-"))
             self._scratch = folder.absolute()
         folder = self._scratch
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "log4j2.properties").write_text(_LOGGING)
-        (folder / "spark.log").write_text("")
+        make_folder(folder)
+        for name, text in (("log4j2.properties", _LOGGING), ("spark.log", "")):
+            make_file(folder / name)
+            (folder / name).write_text(text)
         return folder
 
     def _conf(self, scratch: Path) -> dict[str, str]:
