@@ -18,7 +18,9 @@ SOURCE = Path(__file__).parents[1] / "src"
 PACKAGE = "tidemill"
 
 GROUND = "ground"
-GROUND_MODULES = {"errors", "types", "config", "clock", "rendering", "result", "threads"}
+GROUND_MODULES = {
+    *("errors", "types", "config", "clock", "rendering", "result", "threads", "permissions"),
+}
 ENGINE = "engine"
 LEVELS: tuple[frozenset[str], ...] = (
     frozenset({GROUND}),

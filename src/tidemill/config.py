@@ -132,6 +132,8 @@ class Setting:
     parse: Callable[[str], Any]
     about: str
     alterable: bool = True
+    is_kept: bool = False
+    """Of a database: it belongs to the data, not to the process, and is kept in the catalog."""
 
 
 TABLE_SETTINGS: dict[str, Setting] = {
@@ -263,12 +265,15 @@ DATABASE_SETTINGS: dict[str, Setting] = {
             "data",
             str,
             "where files of history are kept: a folder (relative to the warehouse) or a URL",
+            alterable=False,
+            is_kept=True,
         ),
         Setting(
             "time_travel",
             "1 day",
             _duration_or_forever,
             "how long older snapshots can be read, and their files are kept",
+            is_kept=True,
         ),
         Setting(
             "spark_scan",
@@ -293,15 +298,19 @@ SESSION_VARIABLES: dict[str, Setting] = {
 
 
 class Settings(Mapping[str, Any]):
-    """Parsed values of one registry: defaults overlaid with what was given."""
+    """Parsed values of one registry: defaults overlaid with what was kept, then with what was
+    given."""
 
-    def __init__(self, registry: dict[str, Setting], given: Mapping[str, object]) -> None:
+    def __init__(
+        self,
+        registry: dict[str, Setting],
+        given: Mapping[str, object],
+        kept: Mapping[str, str] | None = None,
+    ) -> None:
         self.registry = registry
         self.given = {name: check(registry, name, value) for name, value in given.items()}
-        self._values = {
-            name: setting.parse(self.given.get(name, setting.default))
-            for name, setting in registry.items()
-        }
+        self.kept = dict(kept or {})
+        self._values = {name: setting.parse(self.text(name)) for name, setting in registry.items()}
 
     def __getitem__(self, name: str) -> Any:
         return self._values[name]
@@ -314,10 +323,19 @@ class Settings(Mapping[str, Any]):
 
     def text(self, name: str) -> str:
         """The value as the user would write it."""
-        return self.given.get(name, self.registry[name].default)
+        return self.given.get(name, self.kept.get(name, self.registry[name].default))
+
+    def origin(self, name: str) -> str:
+        """Where the value comes from: 'given', the 'warehouse' that kept it, or 'default'."""
+        if name in self.given:
+            return "given"
+        return "warehouse" if name in self.kept else "default"
 
     def updated(self, changes: Mapping[str, object]) -> Settings:
-        return Settings(self.registry, {**self.given, **changes})
+        return Settings(self.registry, {**self.given, **changes}, self.kept)
+
+    def with_kept(self, kept: Mapping[str, str]) -> Settings:
+        return Settings(self.registry, self.given, kept)
 
 
 def check(registry: dict[str, Setting], name: str, value: object) -> str:

@@ -40,7 +40,6 @@ from tidemill.federation.runner import Runner
 from tidemill.federation.scatter import Scatter
 from tidemill.federation.system import LiveRows, SystemTables
 from tidemill.history.guard import Guard
-from tidemill.history.storage import Storage
 from tidemill.hot.ending import sync_folder
 from tidemill.hot.intake import AppendResult
 from tidemill.hot.log import Files, SystemFiles
@@ -49,6 +48,7 @@ from tidemill.hot.table import HotTable
 from tidemill.hot.tier import Boundary, HotTier
 from tidemill.keeping import Keeping
 from tidemill.loads import Desk, Loads
+from tidemill.permissions import make_file
 from tidemill.pipeline.executor import INLINE, InlineExecutor, make_executor
 from tidemill.pipeline.jobs import JobBoard, Pipeline
 from tidemill.pipeline.lifetime import Lifetime
@@ -68,6 +68,7 @@ from tidemill.views.kept.definition import is_kept
 from tidemill.views.kept.desk import WarehouseDesk
 from tidemill.views.registry import House, Views
 from tidemill.views.status import kept_row
+from tidemill.warehouse import MARK, belonging, enter, storage_of
 from tidemill.writing import Writer
 
 TEXT_CACHED_BYTES_MAX = 10_000
@@ -76,9 +77,13 @@ _CATALOG_ID = re.compile(r"[0-9a-f]{32}")
 _log = logging.getLogger("tidemill")
 
 
-def open(path: str | Path, **settings: object) -> Database:
-    """Open a warehouse folder, making it if it is new. One process owns it until ``close``."""
-    return Database(Path(path), Settings(DATABASE_SETTINGS, settings))
+def open(path: str | Path, *, create: bool = True, **settings: object) -> Database:
+    """Open a warehouse folder. One process owns it until ``close``.
+
+    With ``create``, a folder that is absent or empty becomes a warehouse. One that holds anything
+    else is refused.
+    """
+    return Database(Path(path), Settings(DATABASE_SETTINGS, settings), create=create)
 
 
 class Database:
@@ -90,6 +95,8 @@ class Database:
         settings: Settings,
         clock: Clock | None = None,
         files: Files | None = None,
+        *,
+        create: bool = True,
     ) -> None:
         began = time.perf_counter()
         self.path = path
@@ -101,24 +108,25 @@ class Database:
         self._calls: Counter[int] = Counter()  # in progress, by thread
         self._gate = threading.Condition()
         try:
-            self._build(files or SystemFiles())
+            self._build(files or SystemFiles(), create)
         except BaseException:
             self.close()
             raise
         rows = sum(found.rows for found in self.recovered)
         _log.info("opened %s: %d rows, %.2f s", path, rows, time.perf_counter() - began)
 
-    def _build(self, files: Files) -> None:
-        settings = self.settings
-        _make_folder(self.path)
+    def _build(self, files: Files, create: bool) -> None:
+        enter(self.path, create=create)
         self.owner = Owner.acquire(self.path, self._clock)
         self._closing.append(self.owner.release)
-        url = settings["catalog"]
+        url = self.settings["catalog"]
         url = sqlite_url(self.path / "catalog.sqlite") if url == "sqlite" else url
         self.catalog = Catalog.open(url, self._clock)
         self._closing.append(self.catalog.close)
         _match_catalog(self.path, self.catalog)
-        storage = _storage(self.path, settings["storage"])
+        settings = self.settings = belonging(self.path, self.catalog, self.settings)
+        storage = storage_of(self.path, settings["storage"])
+        storage.clean()
         duck = Duck(
             self.path / "reference.duckdb",
             settings["threads"],
@@ -555,26 +563,13 @@ def spark_row(runtime: SparkRuntime, place: str, settings: Settings) -> dict[str
     }
 
 
-def _make_folder(path: Path) -> None:
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UnsupportedError(
-            f'"{path}" cannot be a warehouse folder', detail=str(error)
-        ) from error
-
-
-def _storage(path: Path, setting: str) -> Storage:
-    """A URL as it is; a folder beside the rest of the warehouse, unless its path is whole."""
-    return Storage(setting if "://" in setting else str((path / setting).absolute()))
-
-
 def _match_catalog(path: Path, catalog: Catalog) -> None:
     """A folder belongs to one catalog: with another, its rows would look like left-overs."""
-    mark = path / "catalog.id"
+    mark = path / MARK
     try:
         if not mark.exists():
             partial = mark.with_name("catalog.id.partial")
+            make_file(partial)
             partial.write_text(catalog.catalog_id)
             partial.replace(mark)
             sync_folder(path)

@@ -23,6 +23,7 @@ from tidemill.catalog.faults import is_lost, password_of, translated
 from tidemill.catalog.owner import owned_error
 from tidemill.catalog.urls import shown
 from tidemill.errors import OwnedError
+from tidemill.permissions import make_file
 
 READERS_MAX = 8
 READER_WAIT_S = 30
@@ -178,6 +179,9 @@ def _raw(connection: sa.Connection) -> sqlite3.Connection:
 
 
 def _sqlite_engine(url: sa.URL) -> sa.Engine:
+    if url.database:
+        with suppress(OSError):  # SQLite says what is wrong
+            make_file(url.database)  # what SQLite makes beside it, it makes with the same mode
     engine = sa.create_engine(
         url,
         connect_args={"timeout": BUSY_WAIT_S, "check_same_thread": False},

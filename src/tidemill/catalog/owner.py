@@ -50,7 +50,7 @@ class Owner:
     def acquire(cls, folder: Path, clock: Clock) -> Owner:
         """Own the folder, or raise an OwnedError that names the owner."""
         with _translated(folder):
-            descriptor = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            descriptor = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
                 locked = _lock(descriptor)
                 content = None if locked else _content(descriptor)

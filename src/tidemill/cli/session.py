@@ -101,7 +101,7 @@ def open_session(
         )
     with ExitStack() as stack:
         try:
-            database = stack.enter_context(tidemill.open(path, lifetime=lifetime))
+            database = stack.enter_context(tidemill.open(path, create=create, lifetime=lifetime))
         except OwnedError as error:
             yield stack.enter_context(_connected(path, error))
             return

@@ -36,10 +36,12 @@ from tidemill.errors import (
     UnknownNameError,
 )
 from tidemill.federation.reference_log import ReferenceLog
+from tidemill.permissions import make_folder, make_private
 from tidemill.threads import PerThread
 from tidemill.types import literal
 
 REFERENCE = "reference"
+SPILL_FOLDER = "spill"
 _WHOLE = pa.decimal128(38, 0)
 _HUGE = frozenset({"HUGEINT", "UHUGEINT"})
 _RUN = compile("tm_out = tm_cursor.sql(tm_query, params=tm_params)", "<query>", "exec")
@@ -72,7 +74,9 @@ class Duck:
             "TimeZone": "'UTC'",
             "memory_limit": f"'{memory_bytes}B'",
             "parquet_metadata_cache": "true",  # our files are written once
+            "temp_directory": literal(str(reference_path.parent / SPILL_FOLDER)),
         }
+        make_folder(reference_path.parent / SPILL_FOLDER)
         if threads:
             self._settings["threads"] = str(threads)
         self._reference_path = reference_path
@@ -82,6 +86,12 @@ class Duck:
         self._is_broken = False
         self._running: dict[int, duckdb.DuckDBPyConnection] = {}
         self._connect()
+
+    def keep_private(self) -> None:
+        """Close DuckDB's own files to other users: it creates them as the umask says, and the
+        log of changes again after every checkpoint."""
+        for path in (self._reference_path, f"{self._reference_path}.wal"):
+            make_private(path)
 
     def interrupt(self, thread: int | None = None) -> None:
         """Break off the statement of one thread, or of all; they raise a QueryError."""
@@ -109,6 +119,7 @@ class Duck:
                 self._connection.execute(f"SET GLOBAL {name} = {value}")  # for cursors too
             path = literal(str(self._reference_path))
             self._connection.execute(f"ATTACH {path} AS {REFERENCE}")
+            self.keep_private()
             if self._prepare is not None:
                 self._prepare(self._connection)
         except duckdb.Error as error:

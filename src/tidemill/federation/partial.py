@@ -18,8 +18,9 @@ from tidemill.errors import QueryError
 from tidemill.federation.duck import REFERENCE, translated
 from tidemill.history.checking import Reads
 from tidemill.history.storage import Storage
+from tidemill.permissions import spill_folder
 from tidemill.threads import PerThread
-from tidemill.types import quote
+from tidemill.types import literal, quote
 
 
 @dataclass(frozen=True)
@@ -112,6 +113,7 @@ def _connect() -> duckdb.DuckDBPyConnection:
         "threads = 1",
         "arrow_lossless_conversion = true",
         "parquet_metadata_cache = true",
+        f"temp_directory = {literal(spill_folder())}",
     ):
         connection.execute(f"SET {setting}")
     return connection

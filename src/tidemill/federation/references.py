@@ -59,6 +59,7 @@ class References:
             finally:
                 self._duck.reference_log.record()
                 self.changes += 1
+                self._duck.keep_private()
 
     def clean(self, tables: Iterable[Table]) -> None:
         """Drop what the catalog does not know; complain about what is missing."""

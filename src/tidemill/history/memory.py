@@ -12,7 +12,6 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
-import tempfile
 from contextlib import suppress
 
 import pyarrow as pa
@@ -39,10 +38,7 @@ def held_bytes(most: int) -> int:
 def duck_settings() -> dict[str, str]:
     """What bounds a DuckDB of this task; beyond that it spills."""
     given = task_bytes()
-    if given is None:
-        return {}
-    spills = os.path.join(tempfile.gettempdir(), f"tidemill-task-{os.getpid()}")
-    return {"memory_limit": f"{given >> 20}MiB", "temp_directory": spills}
+    return {} if given is None else {"memory_limit": f"{given >> 20}MiB"}
 
 
 def worker_environment() -> dict[str, str]:

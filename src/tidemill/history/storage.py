@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -26,10 +28,13 @@ from tidemill.checksums import SummedFile
 from tidemill.config import DUCKDB_CLOSED
 from tidemill.errors import SettingError
 from tidemill.history.memory import duck_settings
+from tidemill.permissions import make_file, make_folder, spill_folder
+from tidemill.types import literal
 
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _BUCKETS = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss")  # no folders; a bucket is not made
 _GLOB = re.compile(r"[*?[]")
+_SPILL = ".spill"
 
 
 @dataclass(frozen=True)
@@ -96,6 +101,7 @@ class Storage:
             ":memory:", config={"threads": threads, **DUCKDB_CLOSED, **duck_settings()}
         )
         connection.execute("SET TimeZone = 'UTC'; SET arrow_lossless_conversion = true")
+        connection.execute(f"SET temp_directory = {literal(self._spill_folder())}")
         self.prepare(connection)
         return connection
 
@@ -103,6 +109,7 @@ class Storage:
         """An open file to be written, its folder made; it knows its checksums in the end."""
         self.make_folder(path.rpartition("/")[0])
         if self.folder is not None:
+            make_file(self.place(path))
             return SummedFile(open(self.place(path), "wb"))
         return SummedFile(self._filesystem.open(self.place(path), "wb"))
 
@@ -121,12 +128,30 @@ class Storage:
         finally:
             os.close(handle)
 
+    def clean(self) -> None:
+        """Remove what tasks that were killed have left beside the files."""
+        if self.folder is not None:
+            shutil.rmtree(self.place(_SPILL), ignore_errors=True)
+
+    def _spill_folder(self) -> str:
+        """Where a DuckDB may put what its memory cannot hold: a folder of its own, in one that is
+        closed to other users. DuckDB makes it when it is needed and removes it."""
+        if self.folder is None:
+            return spill_folder()
+        make_folder(self.place(_SPILL))
+        return self.place(f"{_SPILL}/{uuid.uuid4().hex}")
+
     def make_folder(self, path: str) -> None:
         """Make the folder of files to be written."""
         if self.folder is not None:
-            os.makedirs(self.place(path), exist_ok=True)
+            make_folder(self.place(path))
         elif self.root.partition("://")[0].lower() not in _BUCKETS:
             self._filesystem.makedirs(self.place(path), exist_ok=True)
+
+    def make_file(self, path: str) -> None:
+        """Make an empty local file for DuckDB to fill, closed to other users."""
+        if self.folder is not None:
+            make_file(self.place(path))
 
     def finish(self, path: str) -> int:
         """Make a written file durable, with the folders that lead to it; answers its bytes."""

@@ -36,6 +36,7 @@ from tidemill.hot import frame
 from tidemill.hot.crash import is_armed, point
 from tidemill.hot.ending import End, boot_id, sync_folder, write_end
 from tidemill.hot.mapping import MappedFile, begin_writing
+from tidemill.permissions import FILE_MODE, make_folder
 
 SUFFIX = ".tml"
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
@@ -351,8 +352,9 @@ class Log:
         begun = {**state, frame.BOOT: boot_id()}
         opening = b"".join(frame.encode(frame.STATE, next_seq, begun, []))
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            fd = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_TRUNC)
+            make_folder(self._folder)
+            flags = os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_TRUNC
+            fd = os.open(path, flags, FILE_MODE)
         except OSError as error:
             raise self._translated(error) from error
         self._fd, self._size, self._mapping = fd, 0, None

@@ -18,6 +18,7 @@ from tidemill.hot.ending import sync_folder
 from tidemill.hot.log import Files
 from tidemill.hot.recovery import Recovered, recover
 from tidemill.hot.table import HotTable
+from tidemill.permissions import make_folder
 
 EXPIRE_EVERY_S = 1.0
 # Of a table: its moved_seq, its reserved_seq, and the ranges of numbers that loads used.
@@ -51,7 +52,7 @@ class HotTier:
         self, tables: Iterable[Table], boundary_of: Callable[[int], Boundary] = lambda _: NO_HISTORY
     ) -> list[Recovered]:
         """Recover every table from its log, remove logs of tables that are gone, start to keep."""
-        self._folder.mkdir(parents=True, exist_ok=True)
+        make_folder(self._folder)
         known = list(tables)
         names = {str(table.table_id) for table in known}
         for left_over in self._folder.iterdir():
@@ -65,7 +66,7 @@ class HotTier:
         """Begin a table with an empty log, whatever an unfinished attempt may have left."""
         folder = self._folder / str(table.table_id)
         shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
+        make_folder(folder)
         sync_folder(self._folder)
         self._open_table(table, NO_HISTORY)
 

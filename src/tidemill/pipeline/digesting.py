@@ -95,9 +95,10 @@ def export_references(
             for column in table.columns
         ]
         storage.make_folder(path.rpartition("/")[0])
+        storage.make_file(path)
         place = literal(storage.place(path))
         rows = f"SELECT {', '.join(given)} FROM {name}"
-        connection.execute(f"COPY ({rows}) TO {place} (FORMAT parquet)")
+        connection.execute(f"COPY ({rows}) TO {place} (FORMAT parquet, USE_TMP_FILE false)")
         found[table.table_id] = ReferenceFile(path, table.columns)
     return found
 

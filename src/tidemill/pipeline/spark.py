@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidemill.errors import ClosedError, TidemillError
 from tidemill.history.memory import TASK_MEMORY_VARIABLE, worker_environment
+from tidemill.permissions import make_file, make_folder
 from tidemill.pipeline.diagnosis import Diagnosis, diagnose
 from tidemill.pipeline.java import STDERR_VARIABLE, Java, find_java, wrap_java
 from tidemill.pipeline.jvm import STALLED_S, Jvm, JvmEndedError, submit_command, watch
@@ -333,8 +334,10 @@ class SparkRuntime:
             folder = self._given_scratch or Path(tempfile.mkdtemp(prefix="tidemill-spark-"))
             self._scratch = folder.absolute()
         folder = self._scratch
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "log4j2.properties").write_text(_LOGGING)
+        make_folder(folder)
+        for name, text in (("log4j2.properties", _LOGGING), ("spark.log", "")):
+            make_file(folder / name)
+            (folder / name).write_text(text)
         return folder
 
     def _conf(self, scratch: Path) -> dict[str, str]:

@@ -40,6 +40,7 @@ from tidemill.errors import DamagedFileError
 from tidemill.federation.duck import REFERENCE, Duck
 from tidemill.federation.references import place_of
 from tidemill.hot.ending import sync_folder
+from tidemill.permissions import make_file, make_folder
 
 CHANGED_ROWS_MAX = 1_000_000
 CACHED_MAX = 8
@@ -99,7 +100,7 @@ class Versions:
         """Find the versions that were kept for digests that are still there."""
         query = f"SELECT path FROM duckdb_databases() WHERE database_name = '{REFERENCE}'"
         self._folder = Path(self._duck.execute(query)[0][0]).parent / FOLDER
-        self._folder.mkdir(exist_ok=True)
+        make_folder(self._folder)
         for path in list(self._folder.iterdir()):
             found = _NAME.fullmatch(path.name)
             if found is None:
@@ -243,6 +244,7 @@ class Versions:
         spans = json.dumps([asdict(span) for span in version.spans]).encode()
         rows = version.rows.replace_schema_metadata({_KEY: spans})
         unfinished = path.with_suffix(".new")
+        make_file(unfinished)
         with open(unfinished, "wb") as file:
             summed = SummedFile(file, is_whole=True)
             with pa.ipc.new_file(pa.PythonFile(summed, "w"), rows.schema) as writer:

@@ -66,6 +66,7 @@ def _settings_rows(scope: str, table_name: str | None, given: Settings) -> list[
             "value": given.text(name),
             "default": setting.default,
             "is_given": name in given.given,
+            "origin": given.origin(name),
             "about": setting.about,
         }
         for name, setting in given.registry.items()

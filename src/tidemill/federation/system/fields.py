@@ -209,6 +209,7 @@ _FIELDS: dict[str, list[tuple[str, pa.DataType]]] = {
         ("value", _TEXT),
         ("default", _TEXT),
         ("is_given", _BOOL),
+        ("origin", _TEXT),
         ("about", _TEXT),
     ],
 }
