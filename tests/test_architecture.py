@@ -20,6 +20,7 @@ PACKAGE = "tidemill"
 GROUND = "ground"
 GROUND_MODULES = {
     *("errors", "types", "config", "clock", "rendering", "result", "threads", "permissions"),
+    "checksums",
 }
 ENGINE = "engine"
 LEVELS: tuple[frozenset[str], ...] = (
