@@ -93,6 +93,7 @@ class AskTide(Asker):
         self.db.sql(f"CREATE INDEX ON {table} ({INDEXES[table]})")
         began = time.perf_counter()
         self.db.sql(f"COPY {table} FROM '{pattern}'")
+        self.db.sql(f"FLUSH {table}")  # a small one was only appended
         seconds = time.perf_counter() - began
         return seconds, self._files(table)
 

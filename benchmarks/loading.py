@@ -82,6 +82,7 @@ class LoadTide:
         """A warehouse with rows in files and in memory, for a later start."""
         create_table(self.db, "kept")
         self.db.sql(f"COPY kept FROM '{pattern}'")
+        self.db.sql("FLUSH kept")
         first = pa.csv.read_csv(glob.glob(pattern)[0]).slice(0, HOT_ROWS)
         self.db.append("kept", first)
 
@@ -106,6 +107,7 @@ class StartTide:
         def copy() -> None:
             try:
                 db.sql(f"COPY first FROM '{pattern}'")
+                db.sql("FLUSH first")  # of few files the COPY is an append, and this the job
             except BaseException as error:
                 failed.append(error)
 

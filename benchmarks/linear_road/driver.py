@@ -106,6 +106,7 @@ class Loader:
         _create_tables(self._db, self._course)
         assert stage.history is not None
         self._db.sql(f"COPY reports FROM '{stage.history}/older-*.parquet'")
+        self._db.sql("FLUSH reports")  # few files are only appended where Spark is starting
         for path in sorted(stage.history.glob("newest-*.parquet")):
             self._db.append("reports", pq.read_table(path))
         return int(self._db.sql("SELECT count(*) FROM reports").fetchall()[0][0])

@@ -103,6 +103,7 @@ class Database:
         self.settings = settings
         self._clock = clock or WallClock()
         self._closing: list[Callable[[], None]] = []
+        self._leaving: list[Callable[[], None]] = []  # before calls in progress are waited for
         self._is_closed = False
         self._close_lock = threading.Lock()
         self._calls: Counter[int] = Counter()  # in progress, by thread
@@ -232,6 +233,7 @@ class Database:
         )
         self.session = Session()
         self._keeping = keeping
+        self._leaving.append(keeping.mover.leave)
         self._verifying = Verifying(self.catalog, storage, tier.tables, references)
         self._scatter = Scatter(executor, duck, storage)
         is_inline = isinstance(executor, InlineExecutor)
@@ -332,6 +334,8 @@ class Database:
         broken off; calls that come later get a ClosedError."""
         with self._close_lock:
             self._is_closed = True
+            for leave in self._leaving:
+                leave()
             with self._gate:
                 own = threading.get_ident()
                 if not self._gate.wait_for(lambda: self._calls.keys() <= {own}, CLOSE_WAIT_S):

@@ -26,6 +26,7 @@ from benchmarks.linear_road.validator import expect
 from examples.linear_road import application
 
 PLAN = Plan(xways=2, minutes=3, peak_per_minute=600, ramp_minutes=1, query_share=0.2)
+INLINE = ("--spark-master", "inline")  # a minute of a test is too short for Spark
 
 
 def entries(*rows: tuple[int, int, int, int | None]) -> dict[str, pa.Table]:
@@ -204,7 +205,7 @@ class TestCommand:
         monkeypatch.setattr(report, "ROOT", tmp_path)
         monkeypatch.setattr(run, "POLL_S", 0.05)
         small = ["--xways", "2", "--minutes", "2", "--peak", "600", "--ramp", "1"]
-        code = command.main([*small, "--rate", "60", "--otq-per-minute", "0,300,900"])
+        code = command.main([*small, *INLINE, "--rate", "60", "--otq-per-minute", "0,300,900"])
         printed = capsys.readouterr().out
         # How fast the answers were is the machine's business here.
         assert (code == 0) == ("Every answer was right" in printed)

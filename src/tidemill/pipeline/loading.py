@@ -124,10 +124,8 @@ class Read:
     rejects: tuple[tuple[str, str], ...]
 
 
-class TooLargeError(TidemillError):
+class TooLargeError(Exception):
     """Packages hold more than was to be read into memory; the pipeline loads them."""
-
-    code = "too_large"
 
 
 def load_packages(task: LoadTask) -> LoadedTask:

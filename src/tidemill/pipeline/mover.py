@@ -148,6 +148,7 @@ class Mover:
         self._lock = threading.RLock()
         self._wake = threading.Event()
         self._stopping = False
+        self._leaving = False
         self._thread = threading.Thread(target=self._run, name="tidemill-mover", daemon=True)
 
     def start(self) -> None:
@@ -166,9 +167,15 @@ class Mover:
             watch.is_waited_for = True
         self._wake.set()
 
+    def leave(self) -> None:
+        """The process ends: nobody shall wait for a move any more."""
+        self._leaving = True
+
     def relief(self, hot: HotTable) -> Relief:
         """Whether a move of the table is under way, so that waiting for it is worth while. One
         that follows a failure is not counted on."""
+        if self._leaving:
+            return Relief(failure="the warehouse is being closed")
         watch = self._watches.get(hot.table.table_id)
         if watch is None or watch.failure:
             return Relief(failure=watch.failure if watch else "")

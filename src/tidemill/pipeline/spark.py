@@ -219,13 +219,12 @@ class SparkRuntime:
                 jvm.kill()  # the thread that starts it gets an error, and ends
             with suppress(Exception):
                 start.result(STOP_WAIT_S)
-        if jvm is None:
-            return
         with suppress(Exception):
-            if start.done() and start.exception() is None:
+            if self._owned and start.done() and start.exception() is None:
                 start.result().stop()
-        _forget_session()
-        jvm.end()
+        if jvm is not None:
+            _forget_session()
+            jvm.end()
 
     def __enter__(self) -> SparkRuntime:
         return self

@@ -365,3 +365,19 @@ def test_a_memory_that_was_full_before_waits_and_one_that_is_filled_does_not(
     assert not mover.relief(hot).is_coming
     assert "the disk is full" in mover.relief(hot).failure
     hot.close()
+
+
+def test_a_process_that_ends_lets_nobody_wait_for_a_move(
+    tmp_path: Path, clock: FakeClock, small_blocks: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidemill.config.MEMORY_BYTES_MIN", 1)
+    hot = _hot(tmp_path, clock, move="manual", memory="4 kB", move_fill="0.5")
+    mover, _ = _mover(hot, clock)
+    while hot.nbytes < 2_000:
+        _put(hot, 0, 0, 0, 0)
+    mover.look()
+    assert mover.relief(hot).is_coming
+    mover.leave()
+    assert not mover.relief(hot).is_coming
+    assert "closed" in mover.relief(hot).failure
+    hot.close()
