@@ -185,6 +185,19 @@ class OwnedError(CatalogError):
     code = "warehouse_owned"
 
 
+class MissingPackageError(TidemillError):
+    """A package is needed that comes with one of Tidemill's extras and is not installed."""
+
+    code = "missing_package"
+
+    @classmethod
+    def of(cls, what: str, package: str, extra: str) -> MissingPackageError:
+        return cls(
+            f"{what} needs the package {package}, which is not installed",
+            hint=f"pip install 'tidemill[{extra}]'",
+        )
+
+
 class ClosedError(TidemillError):
     """The database was closed."""
 

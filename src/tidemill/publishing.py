@@ -9,15 +9,29 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
 
 from tidemill.catalog.model import History, Table
 from tidemill.catalog.store import Catalog
-from tidemill.errors import TidemillError
+from tidemill.errors import MissingPackageError, TidemillError
 from tidemill.history.storage import Storage
 
 DELTA = "delta"
 _log = logging.getLogger("tidemill.publishing")
+
+
+@contextmanager
+def _delta_needed() -> Iterator[None]:
+    try:
+        yield
+    except ImportError as error:
+        raise _missing_package() from error
+
+
+def _missing_package() -> MissingPackageError:
+    return MissingPackageError.of("publish = 'delta'", "deltalake", "delta")
 
 
 class Publishing:
@@ -26,11 +40,13 @@ class Publishing:
         self._storage = storage
         self._lock = threading.Lock()
         self._published: dict[int, History] = {}
+        self._refused: set[int] = set()
         self.compact: Callable[[Table], None] | None = None
 
     def check(self, table: Table) -> None:
         """Refuse a table whose columns others could not read."""
-        from tidemill.history.delta import check_publishable
+        with _delta_needed():
+            from tidemill.history.delta import check_publishable
 
         check_publishable(table, self._storage)
 
@@ -42,6 +58,8 @@ class Publishing:
 
     def publish(self, table: Table) -> None:
         if not table.is_streaming or table.settings["publish"] != DELTA:
+            return
+        if self._without_package(table):
             return
         from tidemill.history.delta import publish_delta, waits_for_compaction
 
@@ -61,10 +79,21 @@ class Publishing:
                 return
             self._published[table.table_id] = history
 
+    def _without_package(self, table: Table) -> bool:
+        """Whether nothing can be published here; said once for each table. History goes on."""
+        if find_spec("deltalake") is not None:
+            return False
+        if table.table_id not in self._refused:
+            self._refused.add(table.table_id)
+            error = _missing_package()
+            _log.warning('table "%s" is not published: %s; %s', table.name, error, error.hint)
+        return True
+
     def withdraw(self, table: Table) -> None:
         """Remove what was published: the table no longer is, or is no more."""
         if table.is_streaming and table.settings["publish"] == DELTA:
-            from tidemill.history.delta import unpublish
+            with _delta_needed():
+                from tidemill.history.delta import unpublish
 
             with self._lock:
                 self._published.pop(table.table_id, None)

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from tidemill.errors import MissingPackageError
+
 if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
@@ -42,8 +44,10 @@ class Result:
 
     def pl(self) -> pl.DataFrame:
         """The rows as a Polars DataFrame."""
-        import polars as pl
-
+        try:
+            import polars as pl
+        except ImportError as error:
+            raise MissingPackageError.of("a Polars frame", "polars", "polars") from error
         frame = pl.from_arrow(self.table)
         assert isinstance(frame, pl.DataFrame)
         return frame

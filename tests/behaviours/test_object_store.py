@@ -252,3 +252,11 @@ def test_without_storage_duckdb_knows_no_bucket(root: str) -> None:
         assert "s3" not in connection.list_filesystems()
         Storage(root).prepare(connection)
         assert "s3" in connection.list_filesystems()
+
+
+def test_a_wrong_key_is_refused(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server checks keys, so a request that is not signed with them would be noticed."""
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "another secret")
+    storage = Storage(root, {"skip_instance_cache": True})  # type: ignore[dict-item]
+    with pytest.raises(PermissionError):
+        paths(storage)

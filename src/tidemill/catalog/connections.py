@@ -22,7 +22,7 @@ from tidemill.catalog import schema, sums
 from tidemill.catalog.faults import is_lost, password_of, translated
 from tidemill.catalog.owner import owned_error
 from tidemill.catalog.urls import shown
-from tidemill.errors import OwnedError
+from tidemill.errors import MissingPackageError, OwnedError
 from tidemill.permissions import make_file
 
 READERS_MAX = 8
@@ -210,15 +210,19 @@ def _begin_sqlite(connection: sa.Connection) -> None:
 
 
 def _postgres_engine(url: sa.URL) -> sa.Engine:
-    return sa.create_engine(
-        url,
-        connect_args={"connect_timeout": CONNECT_WAIT_S, "application_name": "tidemill"},
-        poolclass=sa.QueuePool,
-        pool_size=2,
-        max_overflow=READERS_MAX,
-        pool_timeout=READER_WAIT_S,
-        pool_pre_ping=True,
-    )
+    try:
+        return sa.create_engine(
+            url,
+            connect_args={"connect_timeout": CONNECT_WAIT_S, "application_name": "tidemill"},
+            poolclass=sa.QueuePool,
+            pool_size=2,
+            max_overflow=READERS_MAX,
+            pool_timeout=READER_WAIT_S,
+            pool_pre_ping=True,
+        )
+    except ImportError as error:
+        what = "a catalog in PostgreSQL"
+        raise MissingPackageError.of(what, "psycopg", "postgres") from error
 
 
 def _lock(writer: sa.Connection, place: str) -> None:

@@ -72,7 +72,8 @@ class Storage:
             raise SettingError(
                 f'storage "{self.root}" cannot be reached',
                 detail=str(error),
-                hint="install the fsspec package of that protocol, for instance s3fs",
+                hint="install the fsspec package of that protocol; for S3: "
+                "pip install 'tidemill[s3]'",
             ) from error
 
     def place(self, path: str) -> str:
@@ -200,6 +201,8 @@ class Storage:
         except FileNotFoundError:
             return
         for name, about in sorted(found.items()):
+            if about.get("type") == "directory":  # what some stores keep of a folder once used
+                continue
             yield name.removeprefix(base), int(about["size"]), _changed(about)
 
 
