@@ -137,6 +137,20 @@ def test_nothing_is_compacted_and_no_source_loaded_by_a_short_process(
         assert db.sql("SHOW JOBS").fetchall()  # where tasks can run, they do
 
 
+def test_a_memory_that_was_full_before_is_moved_for_a_writer_who_waits(tmp_path: Path) -> None:
+    """Also if he comes before the mover has looked at the table for the first time."""
+    rows = [("2026-01-01", "x" * 1_000)] * 400
+    words = "memory = '1 MB', move_fill = '0.95', clock = 'event'"
+    with quiet(), open_short(tmp_path / "w") as db:
+        db.sql(f"CREATE STREAMING TABLE s (ts TIMESTAMP, t VARCHAR) WITH ({words})")
+        db.append("s", rows)
+        db.append("s", rows)
+    with open_inline(tmp_path / "w", lifetime="short", backpressure_wait="1 s") as db:
+        for _ in range(5):
+            db.append("s", rows)
+        assert one(db, "SELECT count(*) FROM s") == 7 * len(rows)
+
+
 def test_no_thread_outlives_close(tmp_path: Path) -> None:
     before = set(threading.enumerate())
     with open_inline(tmp_path / "w") as db:

@@ -270,10 +270,10 @@ class HotTable:
             relief = NO_RELIEF if self.relief is None else self.relief(self)
             if relief.is_coming:
                 deadline_s = time.monotonic() + self._wait_s
-                if self.on_pressure is not None:  # of what a move frees, others may take it all
-                    self.on_pressure(self)
             elif left_s <= 0:
                 return relief.failure
+            if self.on_pressure is not None:  # of what a move frees, others may take it all
+                self.on_pressure(self)
 
     # -- write and publish
 

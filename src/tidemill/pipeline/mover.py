@@ -24,7 +24,7 @@ from tidemill.hot.block import Block
 from tidemill.hot.piece import Piece
 from tidemill.hot.table import HotTable, Relief
 from tidemill.hot.view import View
-from tidemill.pipeline.policy import Choice, Measured, Rules, choose, is_worth
+from tidemill.pipeline.policy import Choice, Measured, Rules, choose, is_worth, relieved
 
 LOOK_EVERY_S = 0.25
 RATE_HALF_LIFE_S = 5.0
@@ -262,6 +262,8 @@ class Mover:
             hot.windows.ages_us(now_us),
         )
         choice = choose(rules, measured)
+        if watch.is_waited_for and not choice.is_forced:
+            choice = relieved(rules, measured)
         self._warm_up(rules, measured)
         fill = measured.held_bytes / max(measured.memory_bytes, 1)
         record = Record(

@@ -85,6 +85,14 @@ def choose(rules: Rules, measured: Measured) -> Choice:
     return Choice(keep_us, False, False, 0, f"the period has not passed{why}")
 
 
+def relieved(rules: Rules, measured: Measured) -> Choice:
+    """A writer's batch does not fit, though the fill that forces a move is not reached: as much
+    goes as then would, but half at least."""
+    spare = measured.held_bytes - RELIEF * rules.fill_max * measured.memory_bytes
+    release = max(int(spare), measured.held_bytes // 2)
+    return Choice(0, True, True, release, "a writer waits for room")
+
+
 def is_worth(rules: Rules, measured: Measured, movable_bytes: int) -> str | None:
     """None if a move of so many bytes is worth it, else why not."""
     if movable_bytes >= rules.worth_bytes:
