@@ -97,6 +97,7 @@ class Plan:
     used: frozenset[str] = frozenset()
     whole_view: Table | None = None  # the query is SELECT * FROM this view, and no more
     files: tuple[FileRead, ...] = ()
+    may_grow: bool = False  # the answer may have more rows than the scans
 
     def values(self, params: Params) -> dict[str, object]:
         """The caller's values under the plan's names; those of windows are in the plan itself."""
@@ -167,7 +168,17 @@ def make_plan(query: exp.Expression, snapshot: Snapshot, params: Params = None) 
         frozenset(placeholders(tree)),
         whole_view,
         files,
+        _may_grow(tree, len(scans)),
     )
+
+
+def _may_grow(tree: exp.Expression, scans: int) -> bool:
+    if tree.find(exp.Join, exp.Explode, exp.Unnest, exp.Lateral, exp.Pivot) is not None:
+        return True
+    names = [node for node in tree.find_all(exp.Table) if find_cte(node, node.name) is None]
+    with_ = tree.find(exp.With)
+    is_recursive = with_ is not None and bool(with_.args.get("recursive"))
+    return len(names) > scans or is_recursive  # reference tables, functions, files
 
 
 def _name_catalog(tree: exp.Expression) -> exp.Expression:

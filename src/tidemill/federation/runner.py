@@ -46,6 +46,7 @@ from tidemill.sql.travel import moment_us
 from tidemill.sql.windows import NowBounds
 from tidemill.types import Column, quote
 
+SMALL_ROWS_MAX = 100_000
 _OF_STREAMS = frozenset({HOT, LATE, REJECTED})
 TIME_US_MIN, TIME_US_MAX = to_us(datetime.min), to_us(datetime.max)
 
@@ -91,6 +92,13 @@ class Filled:
         if any(chosen.files_sql for chosen in self.selected):
             return "DuckDB over hot blocks and files"
         return "DuckDB over hot blocks"
+
+    @property
+    def may_be_large(self) -> bool:
+        """Whether the answer may be so large that it should be counted."""
+        if self.plan.may_grow or any(chosen.files_sql for chosen in self.selected):
+            return True
+        return sum(int(c.table.num_rows) for c in self.selected) > SMALL_ROWS_MAX
 
     @property
     def history_bytes(self) -> int:
@@ -201,7 +209,9 @@ class Runner:
         lookup = filled.plan.lookup
         if lookup is not None and filled.exact is not None:
             return answer(lookup, filled.exact, filled.selected[0].table), lookup.types
-        return self._duck.query(filled.sql, filled.values, filled.sources)
+        return self._duck.query(
+            filled.sql, filled.values, filled.sources, bounded=filled.may_be_large
+        )
 
     def fill(self, plan: Plan, params: Params, at_us: int | None = None) -> Filled:
         """Values, then views of all tables, then the snapshot, then the rows that can matter.

@@ -119,7 +119,9 @@ class Scatter:
             sql_of(parts.merge), _values(parts.merge, filled), {MERGE_SOURCE: partials}, exact=True
         )
         sources = {**filled.sources, MERGE_SOURCE: merged}
-        return self._duck.query(sql_of(parts.final), _values(parts.final, filled), sources)
+        return self._duck.query(
+            sql_of(parts.final), _values(parts.final, filled), sources, bounded=True
+        )
 
     # -- gather
 
@@ -131,7 +133,7 @@ class Scatter:
                 sources[chosen.scan.source] = self._gather(filled, chosen)
         selected = tuple(replace(c, files_sql=None) for c in filled.selected)
         rest = replace(filled, selected=selected, sources=sources)
-        return self._duck.query(rest.sql, filled.values, sources)
+        return self._duck.query(rest.sql, filled.values, sources, bounded=True)
 
     def _gather(self, filled: Filled, chosen: Selected) -> pa.Table:
         scan, table = chosen.scan, chosen.scan.table
@@ -147,11 +149,12 @@ class Scatter:
         held = 0
         for part in self._perform(specs, threading.get_ident()):
             held += part.nbytes
-            if held > GATHERED_BYTES_MAX:
+            if held > min(GATHERED_BYTES_MAX, self._duck.memory_max):
                 raise QueryError(
-                    f"the query would bring more than {GATHERED_BYTES_MAX >> 30} GiB of rows here",
-                    detail="it is not the sum of its parts, so that its rows must be gathered",
-                    hint="ask for less, or SET route = 'local'",
+                    "the query would bring more rows here than query_memory allows",
+                    detail="it is not the sum of its parts, so that its rows must be gathered; "
+                    f"{held:,} bytes are here, at most {GATHERED_BYTES_MAX:,} may be",
+                    hint="ask for less, SET route = 'local', or raise the setting query_memory",
                 )
             found.append(part.cast(hot.schema))
         return pa.concat_tables(found)

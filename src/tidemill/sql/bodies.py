@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from difflib import SequenceMatcher
 
 from sqlglot import exp
 from sqlglot.errors import ParseError
@@ -170,7 +171,8 @@ def _message(description: str, words: str) -> str:
 
 
 def _hint(tokens: list[Token], at: int) -> str | None:
-    """A misspelt keyword at or just before the place."""
+    """A misspelt keyword at or just before the place: the word that is nearest to one."""
+    found: list[tuple[float, str]] = []
     for index in (at, at - 1, at - 2, at + 1):
         if not 0 <= index < len(tokens):
             continue
@@ -180,5 +182,6 @@ def _hint(tokens: list[Token], at: int) -> str | None:
         word = token.text.upper()
         near = did_you_mean(word, _CLAUSES)
         if near and word not in _CLAUSES:
-            return near
-    return None
+            likeness = max(SequenceMatcher(None, word, each).ratio() for each in _CLAUSES)
+            found.append((likeness, near))
+    return max(found, key=lambda each: each[0])[1] if found else None

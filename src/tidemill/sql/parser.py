@@ -189,7 +189,7 @@ def _read_query(cursor: Cursor, text: str, position: Position) -> Statement:
         raise UnsupportedError(
             "MERGE is not offered", hint=_UNSUPPORTED["MERGE"], position=position
         )
-    if body.args.get("into") is not None:
+    if body.args.get("into") is not None and not isinstance(body, exp.Pivot):
         raise UnsupportedError(
             "SELECT … INTO is not offered", hint="CREATE TABLE t AS SELECT …", position=position
         )

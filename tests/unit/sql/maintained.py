@@ -272,7 +272,7 @@ def _hide_seq(tree: exp.Expression) -> None:
     for node in tree.find_all(exp.Table):
         made = _find(node.name)
         if made is not None and made.is_streaming and find_cte(node, node.name) is None:
-            hide_seq(node)
+            hide_seq(node, [column.name for column in made.columns], _find)
 
 
 def moments(streams: Streams) -> list[int]:

@@ -66,6 +66,7 @@ MOVED = {
     f"SELECT vid, count(PREV(x)) AS a, sum(PREV(x, 5)) AS b {FROM} GROUP BY vid": 2,
     f"SELECT PREV(ts) AS ts_before, PREV(place) AS a {FROM} WHERE PREV(x) IS NULL": 3,
     f"SELECT vid {FROM} WHERE vid IN (SELECT x FROM (VALUES (1), (2)) v(x)) AND PREV(x) > 0": 1,
+    f"SELECT PREV(s) AS a {FROM}": 6,
 }
 
 
@@ -91,7 +92,6 @@ def test_moved_columns_are_what_lag_gives(
     "text",
     [
         f"SELECT PREV(place.seg) AS a {FROM}",
-        f"SELECT PREV(s) AS a {FROM}",
         "SELECT PREV(x) AS a FROM RECENT(odd, rows => 2)",
     ],
 )
