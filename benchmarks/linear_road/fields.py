@@ -38,6 +38,29 @@ INPUT_NAMES = (
     "tod",
     "day",
 )
+_ANY = range(2**31)
+# What the fields that apply to a type may be.
+RANGES = {
+    REPORT: {
+        "time": _ANY,
+        "vid": _ANY,
+        "spd": range(SPEED_MAX + 1),
+        "xway": range(2**15),
+        "lane": range(EXIT_LANE + 1),
+        "dir": range(2),
+        "seg": range(SEGMENTS),
+        "pos": range(ROAD_FEET),
+    },
+    BALANCE: {"time": _ANY, "vid": _ANY, "qid": _ANY},
+    EXPENDITURE: {
+        "time": _ANY,
+        "vid": _ANY,
+        "xway": range(2**15),
+        "qid": _ANY,
+        "day": range(1, DAYS + 1),
+    },
+    TRAVEL_TIME: {"time": _ANY},
+}
 INPUT = pa.schema([(name, pa.int32()) for name in INPUT_NAMES])
 DAILY_TOLLS = pa.schema([(name, pa.int32()) for name in ("vid", "day", "xway", "toll")])
 

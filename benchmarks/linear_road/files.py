@@ -2,8 +2,10 @@
 
 The input is one line of 15 comma-separated integers a row, in time order, without a header; the
 tolls are lines of vehicle, day, expressway, toll. A name that ends in ``.gz`` is compressed; tolls
-may also be Parquet. Reading streams: a block of the file at a time becomes a record batch. A line
-that does not fit is looked for, and named by its number, only once Arrow has stumbled over it.
+may also be Parquet. Reading streams: a block of the file at a time becomes a record batch, which is
+checked whole: types, the order of time, ranges (``fields.RANGES``), a vehicle's two reports in one
+second, a query's number that was there before. The line at fault is looked for, and named by its
+number, only once a block did not fit.
 """
 
 from __future__ import annotations
@@ -24,7 +26,10 @@ from benchmarks.linear_road.fields import (
     DAILY_TOLLS,
     EXPENDITURE,
     INPUT,
+    INPUT_NAMES,
+    RANGES,
     REPORT,
+    SEGMENT_FEET,
     TRAVEL_TIME,
 )
 from tidemill.errors import FileFormatError, Position
@@ -32,20 +37,65 @@ from tidemill.errors import FileFormatError, Position
 BLOCK_BYTES = 8 << 20
 _TYPES = (REPORT, BALANCE, EXPENDITURE, TRAVEL_TIME)
 _INT32 = range(-(2**31), 2**31)
-_TIME = 1
 
 
 def read_input(path: Path) -> Iterator[pa.RecordBatch]:
-    """The rows of a file, as they stand there; types and time order are checked."""
-    last = -1
+    """The rows of a file, as they stand there; what no input may hold is refused."""
+    last, seen = -1, Seen()
     for batch in _read(path, INPUT):
         times = batch.column("time").to_numpy()
-        kinds = batch.column("type").to_numpy()
         in_order = np.all(np.diff(times, prepend=last) >= 0)
-        if not in_order or not np.isin(kinds, _TYPES).all():
+        if not in_order or not _is_in_range(batch) or seen.has_duplicate(batch):
             _find_bad_line(path, INPUT)
+            raise FileFormatError(f"{path.name} cannot be read", detail="a row does not fit")
         last = int(times[-1])
         yield batch
+
+
+def _is_in_range(batch: pa.RecordBatch) -> bool:
+    """Whether the fields of all rows are what their types may have."""
+    columns = {name: batch.column(name).to_numpy() for name in INPUT.names}
+    if not np.isin(columns["type"], _TYPES).all():
+        return False
+    for kind, ranges in RANGES.items():
+        taken = columns["type"] == kind
+        for name, allowed in ranges.items():
+            values = columns[name][taken]
+            if len(values) and (values.min() < allowed.start or values.max() >= allowed.stop):
+                return False
+    reports = columns["type"] == REPORT
+    return bool(np.all(columns["seg"][reports] == columns["pos"][reports] // SEGMENT_FEET))
+
+
+class Seen:
+    """What must not come twice: a vehicle's report of one second, and a query's number. Holds the
+    numbers of queries, and the vehicles of the last second."""
+
+    def __init__(self) -> None:
+        self._queries = np.zeros(0, np.int64)
+        self._time = -1
+        self._vids = np.zeros(0, np.int64)
+
+    def has_duplicate(self, batch: pa.RecordBatch) -> bool:
+        """Whether rows, in time order behind those before, hold something twice."""
+        kind, time, vid, qid = (
+            batch.column(name).to_numpy().astype(np.int64)
+            for name in ("type", "time", "vid", "qid")
+        )
+        asked = qid[np.isin(kind, (BALANCE, EXPENDITURE))]
+        queries = np.union1d(self._queries, asked)
+        if len(queries) < len(self._queries) + len(asked):
+            return True
+        self._queries = queries
+        reports = kind == REPORT
+        cars = time[reports] << 32 | vid[reports]
+        known = self._time << 32 | self._vids
+        if len(np.union1d(known, cars)) < len(known) + len(cars):
+            return True
+        of_last = reports & (time == time[-1])
+        earlier = self._vids if self._time == time[-1] else np.zeros(0, np.int64)
+        self._time, self._vids = int(time[-1]), np.concatenate([earlier, vid[of_last]])
+        return False
 
 
 def read_tolls(path: Path) -> Iterator[pa.RecordBatch]:
@@ -146,25 +196,27 @@ def _is_empty(path: Path) -> bool:
 
 def _find_bad_line(path: Path, schema: pa.Schema) -> None:
     """Raise for the first line that does not fit, saying why."""
-    last = -1
+    lines_before = _LinesBefore()
     with _text(path) as lines:
         for number, line in enumerate(lines, start=1):
             if not line.strip():
                 continue
-            fault = _fault(line, schema, last)
+            cells = line.strip().split(",")
+            fault = _fault(cells, schema)
+            if fault is None and schema is INPUT:
+                fault = lines_before.fault(
+                    number, dict(zip(INPUT_NAMES, map(int, cells), strict=True))
+                )
             if fault is not None:
                 raise FileFormatError(
                     f"line {number:,} of {path.name} {fault}",
                     detail=line.strip()[:200],
                     position=Position(number, 1),
                 )
-            if schema is INPUT:
-                last = int(line.split(",")[_TIME])
 
 
-def _fault(line: str, schema: pa.Schema, last: int) -> str | None:
-    """What is wrong with a line, if anything; ``last`` is the time of the line before."""
-    cells = line.strip().split(",")
+def _fault(cells: list[str], schema: pa.Schema) -> str | None:
+    """What is wrong with the fields of a line, if anything."""
     if len(cells) != len(schema):
         return f"has {len(cells)} fields, not {len(schema)}"
     for name, cell in zip(schema.names, cells, strict=True):
@@ -174,10 +226,39 @@ def _fault(line: str, schema: pa.Schema, last: int) -> str | None:
             fits = False
         if not fits:
             return f'has "{cell.strip()}" for {name}, which is no 32-bit integer'
-    if schema is INPUT:
-        kind, time = int(cells[0]), int(cells[_TIME])
+    return None
+
+
+class _LinesBefore:
+    """What the lines before make impossible, and the ranges of a row's fields."""
+
+    def __init__(self) -> None:
+        self._time = -1
+        self._reports: dict[int, int] = {}  # of the last second: vehicle, line
+        self._queries: dict[int, int] = {}  # number, line
+
+    def fault(self, line: int, row: dict[str, int]) -> str | None:
+        """What is wrong with a row, if anything; otherwise it is noted."""
+        kind, time = row["type"], row["time"]
         if kind not in _TYPES:
             return f"is of type {kind}: a row's type is 0, 2, 3 or 4"
-        if time < last:
-            return f"is of second {time}, after one of second {last}"
-    return None
+        if time < self._time:
+            return f"is of second {time}, after one of second {self._time}"
+        for name, allowed in RANGES[kind].items():
+            if row[name] not in allowed:
+                bounds = f"{allowed.start:,} to {allowed.stop - 1:,}"
+                return f"has {row[name]:,} for {name}: that of type {kind} is {bounds}"
+        if kind == REPORT and row["seg"] != row["pos"] // SEGMENT_FEET:
+            return f"has {row['seg']} for seg, and pos {row['pos']:,} is in another segment"
+        if time > self._time:
+            self._time, self._reports = time, {}
+        if kind == REPORT:
+            first = self._reports.setdefault(row["vid"], line)
+            if first != line:
+                of = f"vehicle {row['vid']} in second {time}"
+                return f"is a second report of {of}, as line {first:,}"
+        elif kind in (BALANCE, EXPENDITURE):
+            first = self._queries.setdefault(row["qid"], line)
+            if first != line:
+                return f"asks query {row['qid']}, as line {first:,} does"
+        return None

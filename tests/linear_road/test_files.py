@@ -18,6 +18,8 @@ from tidemill.errors import FileFormatError
 
 SMALL = Plan(xways=2, minutes=2, peak_per_minute=4_000, ramp_minutes=1)
 LINE = "0,0,107,32,0,0,0,10,53320,-1,-1,-1,-1,-1,-1"
+ASKED = "2,0,107,-1,-1,-1,-1,-1,-1,5,-1,-1,-1,-1,-1"
+DAY = "3,0,107,-1,0,-1,-1,-1,-1,5,-1,-1,-1,-1,9"
 
 
 @pytest.mark.parametrize("name", ["cars.dat", "cars.dat.gz"])
@@ -67,6 +69,18 @@ def test_an_empty_file_has_no_rows(tmp_path: Path) -> None:
         (LINE.replace("107", "3000000000"), 'line 3 of cars.dat has "3000000000" for vid'),
         (LINE.replace("0", "9", 1), "line 3 of cars.dat is of type 9"),
         (LINE.replace("0,0,", "0,-1,", 1), "line 3 of cars.dat is of second -1, after one of"),
+        (LINE.replace(",32,", ",101,"), "line 3 of cars.dat has 101 for spd: .* is 0 to 100"),
+        (LINE.replace(",32,", ",-1,"), "line 3 of cars.dat has -1 for spd"),
+        (LINE.replace("107,32,0,0,0", "107,32,0,5,0"), "line 3 of cars.dat has 5 for lane"),
+        (LINE.replace("107,32,0,0,0", "107,32,0,0,2"), "line 3 of cars.dat has 2 for dir"),
+        (LINE.replace("107,32,0,", "107,32,40000,"), "line 3 of cars.dat has 40,000 for xway"),
+        (LINE.replace(",10,53320", ",100,528000"), "line 3 of cars.dat has 100 for seg"),
+        (LINE.replace(",10,53320", ",11,53320"), "line 3 of cars.dat has 11 for seg, and pos"),
+        (LINE.replace("107", "-7"), "line 3 of cars.dat has -7 for vid"),
+        (ASKED.replace(",5,", ",-1,"), "line 3 of cars.dat has -1 for qid"),
+        (DAY.replace(",9", ",70"), "line 3 of cars.dat has 70 for day: .* is 1 to 69"),
+        (DAY.replace(",9", ",0"), "line 3 of cars.dat has 0 for day"),
+        (LINE, "line 3 of cars.dat is a second report of vehicle 107 in second 0, as line 1"),
     ],
 )
 def test_a_bad_line_is_named_with_its_number(tmp_path: Path, bad: str, message: str) -> None:
@@ -76,6 +90,40 @@ def test_a_bad_line_is_named_with_its_number(tmp_path: Path, bad: str, message: 
         list(files.read_input(path))
     assert raised.value.position is not None
     assert raised.value.position.line == 3
+
+
+@pytest.mark.parametrize("block_bytes", [120, 1 << 20])
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ([ASKED, LINE, DAY.replace("0,107", "5,107")], "line 3 of .* asks query 5, as line 1 does"),
+        (
+            [LINE.replace("107", str(n)) for n in (*range(9), 3)],
+            "line 10 of .* is a second report of vehicle 3 in second 0, as line 4",
+        ),
+    ],
+)
+def test_duplicates_are_found_over_blocks(
+    lines: list[str],
+    message: str,
+    block_bytes: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(files, "BLOCK_BYTES", block_bytes)
+    path = tmp_path / "cars.dat"
+    path.write_text("".join(f"{line}\n" for line in lines))
+    with pytest.raises(FileFormatError, match=message):
+        list(files.read_input(path))
+
+
+def test_a_vehicle_may_report_in_every_second(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "BLOCK_BYTES", 120)
+    path = tmp_path / "cars.dat"
+    path.write_text("".join(LINE.replace("0,0,", f"0,{n},", 1) + "\n" for n in range(20)))
+    assert sum(batch.num_rows for batch in files.read_input(path)) == 20
 
 
 def test_a_bad_line_of_tolls_is_named(tmp_path: Path) -> None:

@@ -50,6 +50,8 @@ KEPT = {
     " GROUP BY k EVERY INTERVAL '10' SECOND",
     "closes": "SELECT k, count(*) AS n, max(x) AS top FROM TUMBLE(p, ts, INTERVAL '10' SECOND)"
     " GROUP BY k EMIT ON WINDOW CLOSE",
+    "pairs": "SELECT a.k, a.x, s.x AS y FROM p AS a JOIN seen AS s ON s.k = a.k AND s.ts BETWEEN"
+    " a.ts AND a.ts + INTERVAL '5' SECOND EVERY ROW",
     "rare": "SELECT ts, k FROM p WHERE x = 100 EVERY ROW",
     "high": "SELECT k, n, total FROM ticks WHERE n > 2 EVERY ROW",
     "lately": "SELECT count(*) AS n, sum(x) AS total FROM RECENT(seen, INTERVAL '30' SECOND)"

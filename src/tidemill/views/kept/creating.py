@@ -19,7 +19,8 @@ from tidemill.views.kept.definition import TIME_NAME, Definition, StreamBegin
 from tidemill.views.kept.desk import Answer, Desk
 from tidemill.views.kept.keys_apart import check_keys_apart
 from tidemill.views.kept.reads import check_reads, leading, reads_of
-from tidemill.views.kept.row_query import describe_rows
+from tidemill.views.kept.row_query import describe_rows, row_query
+from tidemill.views.kept.sides import check_retention
 from tidemill.views.kept.streams import ClockOf, streams_behind, time_of
 from tidemill.views.kept.ticks import describe_ticks
 
@@ -53,6 +54,9 @@ def design(statement: st.CreateKeptQuery, desk: Desk, clock_of: ClockOf) -> NewT
         _common_clock(streams, clock_of),
         snapshot.snapshot_id,
     )
+    if statement.slide.every_row:
+        query = row_query(definition, snapshot, None)
+        check_retention(query.read, query.sides)
     columns = _columns(statement, definition, _describe(definition, desk), streams[0])
     return NewTable(
         statement.name,

@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 from sqlglot import exp
 
 from tidemill.catalog.model import Table
-from tidemill.clock import from_us
+from tidemill.clock import from_us, to_us
 from tidemill.hot import keys
 from tidemill.hot.gather import SEQ_FIELD
 from tidemill.sql.calls import SEQ
@@ -44,6 +44,7 @@ from tidemill.views.kept.sides import Sides
 from tidemill.views.kept.streams import Streams, moment, parameter, with_time
 from tidemill.views.kept.tagging import ROW, TIME
 from tidemill.views.kept.time_windows import TimeWindows
+from tidemill.views.kept.waiting import OldestWaiting
 
 BATCH_ROWS = 65_536
 WINDOW_ROWS_MAX = 1_000_000
@@ -75,6 +76,9 @@ class Rows:
         self._known: tuple[int, RowQuery] | None = None
         self._known_arrived: tuple[int, exp.Expression] | None = None
         self._known_sides: tuple[RowQuery, Sides] | None = None
+        self._waiting: tuple[int, int] | None = None  # behind which row, and its time
+        self._load_waits: tuple[int, int] | None = None
+        self._oldest = OldestWaiting()
         self._newest: NewestRows | None = None
         self._trees: dict[str, exp.Expression] = {}
         self._at_us: int | None = None
@@ -116,6 +120,8 @@ class Rows:
             self._make_ready(table, low)
             self._at_us = clock_us
             return False
+        if self._is_early(self._waiting, low):
+            return self._go_on_waiting(table, low, view.published_seq, clock_us)
         if view.moved_seq > low:
             low, high = self._between_loads(table, low, view.moved_seq)
             rows, high = self._rows_between(table, low, high, BATCH_ROWS)
@@ -127,7 +133,8 @@ class Rows:
         ready = self._ready(rows)
         if ready < rows.num_rows:
             if not ready:
-                return False
+                self._waiting = (low, int(_times(rows.slice(0, 1), self._query())[0]))
+                return self._go_on_waiting(table, low, view.published_seq, clock_us)
             rows = rows.slice(0, ready)
             high = int(rows.column(SEQ)[-1].as_py())
         self._answer_all(table, rows, high)
@@ -141,6 +148,34 @@ class Rows:
         if not query.sides or not rows.num_rows:
             return int(rows.num_rows)
         return self._sides(query).upto(_times(rows, query))
+
+    def _is_early(self, waiting: tuple[int, int] | None, low: int) -> bool:
+        """Whether the row behind a number is known to wait for other streams, and still does."""
+        query = self._query()
+        if waiting is None or waiting[0] != low or not query.sides:
+            return False
+        return not self._sides(query).upto(np.array(waiting[1:]))
+
+    def _go_on_waiting(self, table: Table, low: int, high: int, clock_us: int | None) -> bool:
+        """While rows wait for younger partners, the answers are complete up to the oldest of them;
+        loads need not wait behind them. True if a load had something to answer."""
+        query = self._query()
+        if self._sides(query).reach_us > 0 and clock_us is not None:
+            self._at_us = self._oldest.until(low, high, clock_us, partial(self._least, table))
+        return self._step_load(table)
+
+    def _least(self, table: Table, low: int, high: int) -> int | None:
+        """The least time of rows of a stretch of numbers."""
+        time = self._query().time
+        tree = self._trees.get("least")
+        if tree is None:
+            after = exp.GT(this=exp.column(SEQ), expression=exp.Placeholder(this="tm_lo"))
+            upto = exp.LTE(this=exp.column(SEQ), expression=exp.Placeholder(this="tm_hi"))
+            least = exp.select(exp.Min(this=_column(time))).from_(table_node(table.name))
+            tree = self._trees["least"] = least.where(after, upto)
+        answer, _ = self._desk.evaluate(tree, None, {"tm_lo": low, "tm_hi": high})
+        value = answer.column(0)[0].as_py()
+        return None if value is None else to_us(value)
 
     def _sides(self, query: RowQuery) -> Sides:
         if self._known_sides is None or self._known_sides[0] is not query:
@@ -172,9 +207,16 @@ class Rows:
     def _answer_load(self, table: Table, low: int, high: int) -> bool:
         """Its rows may be the newest of their keys from then on. False if they have to wait."""
         self._newest = None
-        rows, high = self._rows_between(table, low, high, LOAD_ROWS)
-        if self._ready(rows) < rows.num_rows:
+        if self._is_early(self._load_waits, low):
             return False
+        rows, high = self._rows_between(table, low, high, LOAD_ROWS)
+        ready = self._ready(rows)
+        if ready < rows.num_rows:
+            if not ready:
+                self._load_waits = (low, int(_times(rows.slice(0, 1), self._query())[0]))
+                return False
+            rows = rows.slice(0, ready)
+            high = _last_seq(rows)
         for answers, seq in self._answers(table, rows, is_loaded=True):
             is_last = seq == _last_seq(rows)
             self._loads.store(answers, high if is_last else seq)

@@ -2,11 +2,13 @@
 
 A row sees of another stream the rows that are not younger than itself, and is answered once that
 stream is complete up to its time. So it makes no difference when the answer is computed: a chain of
-kept queries says the same in real time, in haste and after a restart.
+kept queries says the same in real time, in haste and after a restart. If the join itself says how
+much younger partners may be (``side.ts <= row.ts + INTERVAL …``, an interval join), they are seen
+up to there, and the row is answered once the stream is complete up to there.
 
 1. ``take_sides`` puts a relation in the place of each such stream and lets its ON say what is seen.
    An ON that says ``side.ts < row.ts`` itself need not wait for rows of the very same time, and one
-   that says ``side.ts > row.ts - INTERVAL …`` bounds what has to be read.
+   that says ``side.ts > row.ts - INTERVAL …`` bounds what has to be read (``time_bounds``).
 2. ``Sides.upto`` says how far the rows of the stream can be answered by now.
 3. ``Sides.read`` fetches what a batch can meet: rows of its span of time, and where the join
    compares columns by ``=``, those with a value of the batch. An index on such a column makes that
@@ -16,8 +18,8 @@ kept queries says the same in real time, in haste and after a restart.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
+from datetime import timedelta
 
 import numpy as np
 import numpy.typing as npt
@@ -29,11 +31,12 @@ from tidemill.catalog.model import Snapshot, Table
 from tidemill.errors import UnsupportedError
 from tidemill.sql.names import table_node
 from tidemill.sql.scopes import Scope, enclosing_select
-from tidemill.types import Column
+from tidemill.types import Column, quote
 from tidemill.views.kept.desk import Desk
 from tidemill.views.kept.newest import like
 from tidemill.views.kept.reads import Read, reads_of
 from tidemill.views.kept.streams import ClockOf, moment, parameter, time_of
+from tidemill.views.kept.time_bounds import time_bounds
 
 Times = npt.NDArray[np.int64]
 
@@ -45,14 +48,15 @@ _HINT = "JOIN or LEFT JOIN it with ON, beside the stream whose rows are answered
 @dataclass(frozen=True)
 class Side:
     """A stream that is joined; ``pairs`` are its columns and those of the rows that must equal
-    them. ``is_before``: only rows that are older are seen; ``back`` is how much older at most, as
-    SQL."""
+    them. What is seen ends ``reach_us`` behind a row's time (``is_open``: before that), and begins
+    ``back_us`` before it, if the query says so."""
 
     table: Table
     relation: str
     pairs: tuple[tuple[str, str], ...] = ()
-    is_before: bool = False
-    back: str | None = None
+    reach_us: int = 0
+    is_open: bool = False
+    back_us: int | None = None
 
     @property
     def time(self) -> Column:
@@ -68,19 +72,46 @@ def take_sides(tree: exp.Expression, read: Read, snapshot: Snapshot) -> tuple[Si
     return tuple(_take(read, other, at, snapshot) for at, other in enumerate(others))
 
 
+def check_retention(read: Read, sides: Sequence[Side]) -> None:
+    """Refuse to wait longer for partners than rows are kept."""
+    for side in sides:
+        for table in (read.table, side.table):
+            retention_us = table.settings["retention"]
+            if retention_us is not None and retention_us <= side.reach_us:
+                span = timedelta(microseconds=side.reach_us)
+                raise UnsupportedError(
+                    f'rows of "{table.name}" are not kept until all their partners are there',
+                    detail=f'partners in "{side.table.name}" may be younger by {span}, and the '
+                    f"retention is {table.settings.text('retention')}",
+                    hint=f"ALTER TABLE {quote(table.name)} SET (retention = '…')",
+                    position=read.position,
+                )
+
+
 def _take(read: Read, other: Read, number: int, snapshot: Snapshot) -> Side:
     join, select = other.node.parent, enclosing_select(other.node)
     assert isinstance(join, exp.Join)
     assert select is not None
     on = join.args["on"]
-    side = Side(other.table, f"{SIDE}{number}")
-    for part in _conjuncts(on):
-        side = _noted(side, part, read, other, Scope(select, snapshot.find))
-    seen = exp.LTE(
-        this=exp.column(other.time.name, table=other.alias, quoted=True),
-        expression=exp.column(read.time.name, table=read.alias, quoted=True),
+    scope = Scope(select, snapshot.find)
+    pairs = (_pair(part, read, other, scope) for part in _conjuncts(on))
+    found = tuple(pair for pair in pairs if pair is not None)
+    bounds = time_bounds(
+        _conditions(join, select),
+        lambda node: _is_time_of(node, other, scope),
+        lambda node: _is_time_of(node, read, scope),
     )
-    join.set("on", exp.and_(on.copy(), seen))
+    if bounds.high_us is None and bounds.low_us is not None and bounds.low_us >= 0:
+        raise _endless(read, other)
+    reach_us = 0 if bounds.high_us is None else bounds.high_us
+    back_us = None if bounds.low_us is None else -bounds.low_us
+    side = Side(other.table, f"{SIDE}{number}", found, reach_us, bounds.is_open, back_us)
+    if bounds.high_us is None:
+        seen = exp.LTE(
+            this=exp.column(other.time.name, table=other.alias, quoted=True),
+            expression=exp.column(read.time.name, table=read.alias, quoted=True),
+        )
+        join.set("on", exp.and_(on.copy(), seen))
     source = exp.Table(this=exp.to_identifier(side.relation))
     alias = exp.TableAlias(this=exp.to_identifier(other.alias, quoted=True))
     given = other.node.args.get("alias")
@@ -89,34 +120,43 @@ def _take(read: Read, other: Read, number: int, snapshot: Snapshot) -> Side:
     return side
 
 
-_FLIPPED = {exp.EQ: exp.EQ, exp.LT: exp.GT, exp.GT: exp.LT, exp.LTE: exp.GTE, exp.GTE: exp.LTE}
+def _conditions(join: exp.Join, select: exp.Select) -> Iterator[exp.Expr]:
+    """What must hold for two rows to meet: ON, and WHERE if it is an inner join."""
+    yield from _conjuncts(join.args["on"])
+    where = select.args.get("where")
+    if where is not None and not join.side:
+        yield from _conjuncts(where.this)
 
 
-def _noted(side: Side, part: exp.Expr, read: Read, other: Read, scope: Scope) -> Side:
-    """What a conjunct of ON says about which rows of a side are needed."""
-    op: Any = type(part)
-    if op not in _FLIPPED:
-        return side
+def _endless(read: Read, other: Read) -> UnsupportedError:
+    row, side = (f"{each.alias}.{each.time.name}" for each in (read, other))
+    return UnsupportedError(
+        f'rows of "{other.table.name}" that are younger than the row are joined without an end',
+        detail="a row is answered once no partner of it is to come",
+        hint=f"say how much younger at most: … AND {side} <= {row} + INTERVAL '1' HOUR; or begin "
+        f'with "{other.table.name}" in FROM, whose rows then see older ones of '
+        f'"{read.table.name}"',
+        position=other.position,
+    )
+
+
+def _pair(part: exp.Expr, read: Read, other: Read, scope: Scope) -> tuple[str, str] | None:
+    """The columns of the two streams that a conjunct of ON compares by ``=``."""
+    if not isinstance(part, exp.EQ):
+        return None
     left, right = part.this, part.expression
     if not _is_of(left, other, scope):
-        left, right, op = right, left, _FLIPPED[op]
-    if not _is_of(left, other, scope):
-        return side
-    is_time = left.name.lower() == other.time.name.lower()
-    if _is_of(right, read, scope):
-        own, given = other.table.get_column(left.name), read.table.get_column(right.name)
-        if op is exp.EQ and own.type == given.type and not pa.types.is_nested(own.type.arrow):
-            return replace(side, pairs=(*side.pairs, (own.name, given.name)))
-        is_row_time = given.name.lower() == read.time.name.lower()
-        return replace(side, is_before=True) if op is exp.LT and is_time and is_row_time else side
-    if op not in (exp.GT, exp.GTE) or not is_time or not isinstance(right, exp.Sub):
-        return side
-    moment_, span = right.this, right.expression
-    if not _is_of(moment_, read, scope) or moment_.name.lower() != read.time.name.lower():
-        return side
-    if not isinstance(span, exp.Interval) or span.find(exp.Column, exp.Placeholder) is not None:
-        return side
-    return replace(side, back=span.sql(dialect="duckdb"))
+        left, right = right, left
+    if not _is_of(left, other, scope) or not _is_of(right, read, scope):
+        return None
+    own, given = other.table.get_column(left.name), read.table.get_column(right.name)
+    if own.type != given.type or pa.types.is_nested(own.type.arrow):
+        return None
+    return own.name, given.name
+
+
+def _is_time_of(node: exp.Expr, read: Read, scope: Scope) -> bool:
+    return _is_of(node, read, scope) and node.name.lower() == read.time.name.lower()
 
 
 def _is_of(node: exp.Expr, read: Read, scope: Scope) -> bool:
@@ -184,10 +224,16 @@ class Sides:
             clock_us = self._clock_of(side.table)
             if clock_us is None:
                 return 0
-            waits = times > clock_us if side.is_before else times >= clock_us
+            ends = times + side.reach_us
+            waits = ends > clock_us if side.is_open else ends >= clock_us
             if waits.any():
                 count = min(count, int(np.argmax(waits)))
         return count
+
+    @property
+    def reach_us(self) -> int:
+        """How much younger than a row its partners may be."""
+        return max((side.reach_us for side in self._sides), default=0)
 
     def read(self, rows: pa.Table, times: Times) -> Mapping[str, pa.Table]:
         """The relations of a batch, which is not empty."""
@@ -195,9 +241,10 @@ class Sides:
         return {side.relation: self._read(side, rows, *span) for side in self._sides}
 
     def _read(self, side: Side, rows: pa.Table, oldest_us: int, newest_us: int) -> pa.Table:
-        values: dict[str, object] = {"tm_until": moment(newest_us, side.time)}
-        if side.back is not None:
-            values["tm_since"] = moment(oldest_us, side.time)
+        until_us = newest_us + side.reach_us
+        values: dict[str, object] = {"tm_until": moment(until_us, side.time)}
+        if side.back_us is not None:
+            values["tm_since"] = moment(oldest_us - side.back_us, side.time)
         used: list[str] = []
         for own, given in side.pairs:
             distinct = pc.unique(rows.column(given).combine_chunks()).drop_null()
@@ -217,10 +264,9 @@ class Sides:
         conditions: list[exp.Expr] = [
             exp.LTE(this=time, expression=parameter("tm_until", side.time))
         ]
-        if side.back is not None:
-            since = parameter("tm_since", side.time).sql(dialect="duckdb")
-            low: exp.Expr = exp.maybe_parse(f"{since} - {side.back}", dialect="duckdb")
-            conditions.append(exp.GTE(this=time.copy(), expression=low))
+        if side.back_us is not None:
+            since = parameter("tm_since", side.time)
+            conditions.append(exp.GTE(this=time.copy(), expression=since))
         for at, name in enumerate(used):
             column = side.table.get_column(name)
             listed = exp.cast(
