@@ -55,7 +55,7 @@ _PLAIN = re.compile(
     r"(U?(TINY|SMALL|BIG)INT|U?INTEGER|FLOAT|DOUBLE|VARCHAR|DATE|TIMESTAMP|DECIMAL\(\d+,\d+\))$"
 )
 _DAMAGE = re.compile(
-    r"[Cc]orrupt|checksum|not a valid DuckDB|[Dd]eseriali[sz]|INTERNAL Error.*(block|[Rr]ead)"
+    r"Corrupt database file|match stored checksum|not a valid DuckDB database file"
 )
 _CANDIDATES = re.compile(r"Candidate (?:bindings|functions|tables)?:?\s*(.*)", re.DOTALL)
 

@@ -76,6 +76,7 @@ class Files:
             last,
             "move",
             {},
+            None,
             number,
             7,
             number,
