@@ -21,6 +21,7 @@ from functools import cache
 from pathlib import Path
 
 from tidemill.checksums import crc32
+from tidemill.permissions import make_file
 
 END_FILE = "end"
 TORN_SUFFIX = ".torn"
@@ -48,6 +49,7 @@ def write_end(folder: Path, end: End, is_forced: bool) -> None:
     """Record where a log ends; ``is_forced`` makes it durable."""
     text = b"%d %d" % (end.number, end.size)
     made = folder / f"{END_FILE}.new"
+    make_file(made)
     with open(made, "wb") as file:
         file.write(b"%s %08x\n" % (text, crc32(text)))
         if is_forced:
@@ -77,6 +79,7 @@ def keep_torn(path: Path, size: int) -> Path | None:
     kept: Path | None = None
     if content:
         kept = _free_name(path)
+        make_file(kept)
         with open(kept, "wb") as file:
             file.write(content)
             file.flush()
