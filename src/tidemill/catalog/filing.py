@@ -125,7 +125,8 @@ def drop_files(run: Run, file_ids: Sequence[int], snapshot_id: int) -> None:
 
 
 def raise_generations(run: Run, table_id: int, places: Iterable[Ranged]) -> list[Generation]:
-    """The next generations of the spans of time that places touch; a span begins with 1.
+    """The next generations of the spans of time that places touch, the oldest first; a span
+    begins with 1.
 
     Spans do not overlap. Those that a place reaches into become one with it, and go on from the
     highest of their generations: that of a moment never goes back, whatever is merged.
@@ -134,7 +135,8 @@ def raise_generations(run: Run, table_id: int, places: Iterable[Ranged]) -> list
     for group in overlapping(places):
         lo_us, hi_us = min(each.lo_us for each in group), max(each.hi_us for each in group)
         made = _raise_span(run, table_id, lo_us, hi_us)
-        raised = [each for each in raised if each.lo_us < made.lo_us or each.hi_us > made.hi_us]
+        while raised and raised[-1].lo_us >= made.lo_us:  # the oldest come first
+            raised.pop()
         raised.append(made)
     return raised
 

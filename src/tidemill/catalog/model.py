@@ -247,6 +247,8 @@ class Partition:
     @classmethod
     def of(cls, files: Iterable[DataFile]) -> Partition:
         ordered = tuple(sorted(files, key=lambda file: file.file_id))
+        if len(ordered) == 1:
+            return cls(ordered[0].lo_us, ordered[0].hi_us, ordered[0].generation, ordered)
         return cls(
             min(file.lo_us for file in ordered),
             max(file.hi_us for file in ordered),

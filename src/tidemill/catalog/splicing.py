@@ -225,14 +225,32 @@ def _spliced_partitions(
         for file in (*add, *drop)
         for number in range(*_between(partitions, file.lo_us, file.hi_us))
     }
-    left = [f for number in touched for f in partitions[number].files if f.file_id not in gone]
-    made = tuple(Partition.of(group) for group in overlapping([*left, *add]))
+    if len(touched) == 1 and not drop:  # the common case: all join the one that is there
+        made: tuple[Partition, ...] = _joining(partitions[min(touched)], add)
+    else:
+        left = [f for number in touched for f in partitions[number].files if f.file_id not in gone]
+        made = tuple(Partition.of(group) for group in overlapping([*left, *add]))
     return spliced(
         partitions,
         _partition_place,
         with_generations(made, generations),
         [partitions[number].place for number in touched],
     )
+
+
+def _joining(partition: Partition, add: Sequence[DataFile]) -> tuple[Partition, ...]:
+    """A partition with files that reach into it, besides others that do not."""
+    inside = [f for f in add if f.lo_us < partition.hi_us and f.hi_us > partition.lo_us]
+    if len(inside) < len(add) or add[0].file_id < partition.files[-1].file_id:
+        return tuple(Partition.of(g) for g in overlapping([*partition.files, *add]))
+    joined = replace(
+        partition,
+        lo_us=min(partition.lo_us, *(file.lo_us for file in add)),
+        hi_us=max(partition.hi_us, *(file.hi_us for file in add)),
+        generation=max(partition.generation, *(file.generation for file in add)),
+        files=(*partition.files, *sorted(add, key=_file_id)),
+    )
+    return (joined,)
 
 
 def _file_place(file: DataFile) -> Place:

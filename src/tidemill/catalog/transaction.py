@@ -8,9 +8,11 @@ checks leaves the transaction as it was. A change that fails in the database end
 from __future__ import annotations
 
 import json
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any
 
 import sqlalchemy as sa
@@ -539,10 +541,14 @@ class Transaction:
             raise
 
 
+_BEGIN = attrgetter("lo_us")
+
+
 def _generation(history: History, new: NewFile, raised: Sequence[Generation]) -> int:
     """The generation that a file's commit begins; rows set aside have their own, by arrival."""
     if new.is_rows or new.kind == FILE_DELETES:
-        reached = [g.number for g in raised if g.lo_us < new.hi_us and g.hi_us > new.lo_us]
-        return max(reached, default=1)
+        start = max(bisect_right(raised, new.lo_us, key=_BEGIN) - 1, 0)
+        end = bisect_left(raised, new.hi_us, start, key=_BEGIN)
+        return max((g.number for g in raised[start:end] if g.hi_us > new.lo_us), default=1)
     beside = reaching(history.sides, new.lo_us, new.hi_us)
     return 1 + max((each.generation for each in beside), default=0)
