@@ -17,7 +17,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 
-from tidemill.catalog.model import LOADED, Package
+from tidemill.catalog.model import APPENDED, LOADED, Package
 from tidemill.catalog.store import Catalog
 from tidemill.clock import Clock
 from tidemill.errors import UnknownNameError
@@ -86,7 +86,7 @@ class Appending:
     def _task(self, load: Load, job_id: str) -> LoadTask:
         options, reach = split_options(load.options)
         known: dict[str, list[Package]] = {}
-        names = [each.name for each in load.packages]
+        names = [] if load.is_forced else [each.name for each in load.packages]
         for package in self._catalog.packages(load.table.table_id, names):
             known.setdefault(package.name, []).append(package)
         packages = tuple(
@@ -110,10 +110,14 @@ class Appending:
     def _store(self, hot: HotTable, load: Load, read: Read, job_id: str) -> AppendResult:
         now_us = self._clock.now_us()
         records: Sequence[Package] = tuple(
-            record_of(package, job_id, load.source, now_us)
+            record_of(package, job_id, APPENDED, now_us)
             for package in read.packages
             if package.state == LOADED
         )
+        if load.is_forced:  # what is recorded already stays so
+            found = self._catalog.packages(hot.table.table_id, [each.name for each in records])
+            known = {(each.name, each.size, each.digest) for each in found}
+            records = tuple(r for r in records if (r.name, r.size, r.digest) not in known)
         accepted = Accepted(read.rows, read.rejects, packages=tuple(records))
         with hot.holding_log():
             stored = hot.append(accepted) if accepted.rows else AppendResult(0)

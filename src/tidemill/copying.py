@@ -29,6 +29,8 @@ from tidemill.sql import statements as st
 from tidemill.types import literal, quote
 from tidemill.writing import Desk, Writer, changed_rows, check_rejects
 
+FORCE = "force"
+PIPE_BYTES_MAX = 4 << 30
 MEMORY_SHARES = 4  # a file of at least this part of the table's memory goes to history
 
 
@@ -38,22 +40,43 @@ def copy_from(writer: Writer, loads: Loads, statement: st.CopyFrom) -> Result:
     names = None
     if statement.columns:
         names = writer.columns_of(desk.table, statement.columns, statement)
+    options = {name.lower(): value for name, value in statement.options.items()}
+    force = str(options.pop(FORCE, False)).lower() not in ("false", "0", "off", "no")
     if _is_for_pipeline(statement.path, desk.table):
-        return _load(loads, desk.table, names, statement)
+        return _load(loads, desk.table, names, statement, options, force)
     path = Path(statement.path).expanduser()
-    arguments = (path, statement.format, desk.table, names, statement.options)
+    bytes_max = MEMORY_SHARES * desk.table.settings["memory"] if desk.table.is_streaming else None
+    with loads.spooling.as_file(path, bytes_max or PIPE_BYTES_MAX) as place:
+        state = None
+        if desk.table.is_streaming and place is path and path.is_file() and not force:
+            state = loads.look_up(desk.table, path)
+            if state is None:
+                return done(f"COPY 0 ({_before(1)})")
+        arguments = (place, statement.format, desk.table, names, options)
+        checked = _checked(desk, statement.format, *arguments)
+    if state is None:
+        stored = writer.store(desk, checked)
+    else:
+        stored = loads.store(desk.table, state, checked)
+    aside = {"late": stored.late, "rejected": stored.rejected}
+    told = ", ".join(f"{count} {word}" for word, count in aside.items() if count)
+    return done(f"COPY {stored.stored}" + (f" ({told})" if told else ""))
+
+
+def _checked(desk: Desk, form: str, *arguments: Any) -> Checked:
     try:
-        checked = _read(desk, *arguments, as_text=False)
+        return _read(desk, *arguments, as_text=False)
     except (RowsRejectedError, FileFormatError):
-        if statement.format == "parquet":
+        if form == "parquet":
             raise
         # Read again as text: some spellings need it, and bad lines are then known one by one.
         checked = _read(desk, *arguments, as_text=True)
         check_rejects(checked.rejects, desk.table)
-    stored = writer.store(desk, checked)
-    aside = {"late": stored.late, "rejected": stored.rejected}
-    told = ", ".join(f"{count} {word}" for word, count in aside.items() if count)
-    return done(f"COPY {stored.stored}" + (f" ({told})" if told else ""))
+        return checked
+
+
+def _before(known: int) -> str:
+    return f"{known} packages were loaded before" if known > 1 else "1 package was loaded before"
 
 
 def _is_for_pipeline(path: str, table: Table) -> bool:
@@ -68,16 +91,23 @@ def _is_for_pipeline(path: str, table: Table) -> bool:
     return bool(local.stat().st_size * MEMORY_SHARES >= table.settings["memory"])
 
 
-def _load(loads: Loads, table: Table, names: list[str] | None, statement: st.CopyFrom) -> Result:
+def _load(
+    loads: Loads,
+    table: Table,
+    names: list[str] | None,
+    statement: st.CopyFrom,
+    options: Mapping[str, object],
+    force: bool,
+) -> Result:
     columns = None if names is None else tuple(names)
     try:
-        report = loads.copy(table, statement.path, statement.format, columns, statement.options)
+        report = loads.copy(table, statement.path, statement.format, columns, options, force)
     except TidemillError as error:
         error.position = error.position or statement.position
         raise
     known = report.count("known")
     told = [f"{report.rejected} rejected"] if report.rejected else []
-    told += [f"{known} packages were loaded before"] if known else []
+    told += [_before(known)] if known else []
     return done(f"COPY {report.rows}" + (f" ({', '.join(told)})" if told else ""))
 
 

@@ -326,6 +326,7 @@ class Database:
         self._scatter.cancel(thread)
         self._spark_sql.cancel(thread)
         self._keeping.cancel(thread, why)
+        self._loads.spooling.cancel(thread)
 
     def close(self) -> None:
         """Give the warehouse back. What was acknowledged is on disk; closing twice is no error.

@@ -10,10 +10,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
+from tidemill.accept.rows import Checked
 from tidemill.appending import Appending
 from tidemill.catalog.model import FILE_DELETES, LOADED, NewFile, Package, Source, Table
 from tidemill.catalog.store import Catalog
@@ -24,9 +26,11 @@ from tidemill.history.checking import check_files
 from tidemill.history.reading import prune, scan_sql
 from tidemill.history.storage import Storage
 from tidemill.hot.crash import point
+from tidemill.hot.intake import Accepted, AppendResult
 from tidemill.hot.table import HotTable
 from tidemill.hot.tier import HotTier
 from tidemill.keeping import Keeping
+from tidemill.loaded import FileState, look_up, marked, record
 from tidemill.pipeline.digesting import commit_loaded
 from tidemill.pipeline.fixing import fix_partition, follow_table
 from tidemill.pipeline.jobs import JobHandle, Outcome
@@ -44,6 +48,7 @@ from tidemill.pipeline.load import (
 from tidemill.pipeline.loading import KNOWN, Taken
 from tidemill.pipeline.packages import Listed, list_packages
 from tidemill.pipeline.sources import SourcePoller, SourceStatus, is_as_recorded
+from tidemill.spooling import Spooling
 from tidemill.types import quote
 from tidemill.writing import check_writable
 
@@ -68,7 +73,7 @@ class Desk:
         return hot
 
     def known(self, table_id: int, names: Sequence[str]) -> Sequence[Package]:
-        return self._catalog.packages(table_id, names)
+        return [*self._catalog.packages(table_id, names), *marked(self.hot(table_id), names)]
 
     def reserve(self, table_id: int, count: int) -> int:
         def record(first: int, last: int) -> None:
@@ -165,6 +170,7 @@ class Loads:
         self._desk = desk
         self._keeping = keeping
         self._clock = clock
+        self.spooling = Spooling()
         allowed = keeping.life.allows_background
         self.poller = SourcePoller(self._submit_source, desk.known, clock, may_load=allowed)
 
@@ -183,6 +189,22 @@ class Loads:
         """How the sources are doing, by their names in lower case."""
         return {each.source.name.lower(): each for each in self.poller.status()}
 
+    def look_up(self, table: Table, path: Path) -> FileState | None:
+        """A file for a streaming table; None if it was loaded before, as it is."""
+        return look_up(self._catalog, self._desk.hot(table.table_id), table, path)
+
+    def store(self, table: Table, file: FileState, checked: Checked) -> AppendResult:
+        """Store the rows of a file, and that it was loaded, in one append."""
+        hot, count = self._desk.hot(table.table_id), sum(b.num_rows for b in checked.batches)
+        package = record(file, count, len(checked.rejects), self._clock.now_us())
+        rows = tuple(batch for batch in checked.batches if batch.num_rows)
+        with hot.holding_log():
+            accepted = Accepted(rows, checked.rejects, packages=(package,))
+            stored = hot.append(accepted) if rows or checked.rejects else AppendResult(0)
+            self._catalog.add_packages(table.table_id, [package])
+            hot.settle_packages([package])
+        return stored
+
     def copy(
         self,
         table: Table,
@@ -190,8 +212,9 @@ class Loads:
         form: str,
         columns: tuple[str, ...] | None,
         options: Mapping[str, object],
+        force: bool = False,
     ) -> LoadReport:
-        """Load what a pattern matches, all or nothing."""
+        """Load what a pattern matches, all or nothing; ``force`` loads again what is loaded."""
         check_writable(table)
         if not table.is_streaming:
             raise UnsupportedError(
@@ -202,9 +225,10 @@ class Loads:
         packages = tuple(list_packages(pattern, split_options(texts)[1]))
         if not packages:
             raise FileFormatError(f'"{pattern}" matches no file')
-        before = self._loaded_before(table, packages)
+        before = {} if force else self._loaded_before(table, packages)
         left = tuple(each for each in packages if each.name not in before)
-        load = Load(table, self._keeping.storage, left, form, columns, texts, COPY)
+        place = self._keeping.storage
+        load = Load(table, place, left, form, columns, texts, COPY, is_forced=force)
         report = self._copied(load)
         known = tuple(Taken(e, KNOWN, before[e.name]) for e in packages if e.name in before)
         return replace(report, packages=(*known, *report.packages))
@@ -260,10 +284,15 @@ def option_texts(options: Mapping[str, object]) -> dict[str, str]:
     >>> option_texts({"header": True, "delimiter": "|"})
     {'header': 'true', 'delimiter': '|'}
     """
-    return {
-        name: str(value).lower() if isinstance(value, bool) else str(value)
-        for name, value in options.items()
-    }
+    return {name: _option_text(value) for name, value in options.items()}
+
+
+def _option_text(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list | tuple | dict):
+        return json.dumps(value)
+    return str(value)
 
 
 def _numbers(column: pa.ChunkedArray) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

@@ -20,7 +20,7 @@ def shown(value: pa.Scalar) -> Any:
     """The value as Python has it, or as text where Python has no such value (the year 10000)."""
     try:
         return value.as_py()
-    except (ValueError, OverflowError, pa.ArrowException):
+    except (ValueError, LookupError, OverflowError, RecursionError, pa.ArrowException):
         pass
     try:
         return value.cast(pa.string()).as_py()

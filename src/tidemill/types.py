@@ -43,6 +43,8 @@ _ARROW_BY_ID: dict[str, pa.DataType] = {
     "json": pa.json_(),
 }
 
+NESTING_MAX = 50  # Arrow writes and reads no more than 64 levels
+
 TIME_TYPES = ("TIMESTAMP", "TIMESTAMP WITH TIME ZONE")
 
 
@@ -60,6 +62,11 @@ class SqlType:
     def parse(cls, text: str) -> SqlType:
         try:
             duck = duckdb.sqltype(text)
+            if _levels(duck) > NESTING_MAX:
+                raise DefinitionError(
+                    f"a type is nested more than {NESTING_MAX} levels deep",
+                    hint="keep deeper values as JSON",
+                )
             name = _canonical(duck)
         except (duckdb.Error, KeyError, ValueError) as error:
             known = [*(key.upper() for key in _ARROW_BY_ID), "STRING", "INT", "TEXT", "TIMESTAMPTZ"]
@@ -126,6 +133,19 @@ def _arrow(duck: Any) -> pa.DataType:
 
 
 _NESTED = ("list", "array", "struct", "map")
+
+
+def _levels(duck: Any) -> int:
+    """How deep a type is nested, counted no further than to the bound."""
+    deepest, rest = 0, [(duck, 0)]
+    while rest:
+        kind, level = rest.pop()
+        deepest = max(deepest, level)
+        if kind.id in _NESTED and level <= NESTING_MAX:
+            step = 2 if kind.id == "map" else 1
+            children = [child for _, child in kind.children if not isinstance(child, int)]
+            rest += [(child, level + step) for child in children]
+    return deepest
 
 
 def _name_of(duck: Any) -> str:

@@ -38,6 +38,13 @@ from tidemill.errors import (
 T0 = dt.datetime(2024, 1, 1)
 
 
+def deep(levels: int) -> list[Any]:
+    value: list[Any] = []
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
 class World:
     """A warehouse with a streaming table ``s`` and a reference table ``r``, which nobody changes:
     ``before`` is how it was filled."""
@@ -212,6 +219,8 @@ BAD_SQL = {
         "COPY s TO 'x.csv' (NONSENSE 1)",
     ],
     "invalid_definition": [
+        f"CREATE STREAMING TABLE x (ts TIMESTAMP, a {'STRUCT(a ' * 100}INT{')' * 100})",
+        f"CREATE STREAMING TABLE x (ts TIMESTAMP, a INT{'[]' * 100})",
         "CREATE TABLE t ()",
         "CREATE TABLE t (a MISSING)",
         "CREATE TABLE t (a DECIMAL(99, 2))",
@@ -656,6 +665,14 @@ BAD_ROWS: list[Any] = [
     {"ts": T0, "a": [1]},
     {"ts": T0, "a": math.nan},
     {"ts": T0, "a": 10**400},
+    {"ts": T0, "a": 10**5_000},
+    {"ts": T0, "b": -(10**5_000)},
+    {"ts": T0, "d": 10**5_000},
+    {"ts": T0, "j": {"a": 10**5_000}},
+    {"ts": T0, "a": deep(1_000)},
+    {"ts": T0, "l": deep(1_000)},
+    {"ts": T0, "j": {"a": deep(3_000)}},
+    [{"ts": T0, "l": None}, {"ts": T0, "l": deep(150)}],
     {"ts": T0, "a": Strange()},
     {"ts": T0, "b": "half \ud800"},
     {"ts": T0, "b": b"\xff"},

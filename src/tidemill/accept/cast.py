@@ -331,5 +331,8 @@ def _reasons(
 
 
 def _shortened(value: pa.Scalar) -> str:
-    text = repr(shown(value))
+    try:
+        text = repr(shown(value))
+    except (RecursionError, ValueError):  # too deep, or too many digits
+        text = f"a {str(value.type)[:70]}"
     return text if len(text) <= 80 else text[:77] + "…"

@@ -8,7 +8,7 @@ import csv
 import io
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,24 +23,25 @@ from tidemill.accept.found import (
     has_infinity,
     open_stream,
 )
-from tidemill.catalog.model import Table
+from tidemill.accept.reading import Reading
 from tidemill.errors import FileFormatError, SettingError, UnknownNameError, did_you_mean
 from tidemill.rendering import row_as_json
 
-OPTIONS = ("header", "delimiter", "delim", "sep", "quote", "escape", "null", "nullstr", "skip")
+OPTIONS = ("header", "delimiter", "delim", "sep", "quote", "escape", "skip", "decimal_separator")
 HEAD_BYTES = 1 << 16
 _OPEN_QUOTE = "a quote is opened and not closed before the end of the file"
 _DELIMITERS = (",", ";", "\t", "|")
+_LEFT_OUT = "\0"  # stands in no name of a column
 
 
 def read_csv(
-    path: Path,
-    table: Table,
+    how: Reading,
     columns: Sequence[str] | None,
     options: Mapping[str, object],
     as_text: bool,
 ) -> Iterator[Found]:
-    shape = _csv_shape(path, table, columns, options)
+    path, finish = how.path, replace(how, nulls=None).finish  # Arrow knows what was in quotes
+    shape = _csv_shape(how, columns, options)
     if shape is None:
         return
     rejects: list[tuple[str, str]] = []
@@ -52,9 +53,8 @@ def read_csv(
         rejects.append((row_as_json(row.text), reason))
         return "skip"
 
-    kinds = {name: _csv_kind(table, name, as_text) for name in shape.names}
-    null = str(options.get("null", options.get("nullstr", "")))
-    with open_stream(path) as stream:
+    kinds = {name: _csv_kind(how, name, as_text) for name in shape.names}
+    with open_stream(path, how.encoding) as stream:
         reader = pa.csv.open_csv(
             stream,
             read_options=pa.csv.ReadOptions(
@@ -70,11 +70,13 @@ def read_csv(
             ),
             convert_options=pa.csv.ConvertOptions(
                 column_types=kinds,
-                null_values=[null],
+                null_values=[""] if how.nulls is None else list(how.nulls),
                 strings_can_be_null=True,
                 quoted_strings_can_be_null=False,
                 true_values=["true", "TRUE", "True", "t", "1"],
                 false_values=["false", "FALSE", "False", "f", "0"],
+                decimal_point=how.decimal_point,
+                include_columns=[name for name in shape.names if name not in shape.left_out],
             ),
         )
         seen, last = 0, pa.table({})
@@ -84,12 +86,12 @@ def read_csv(
                 so_far, rejects = rejects, []
                 yield Found(last, so_far, bytes_read(stream))
                 seen += last.num_rows
-            last = pa.Table.from_batches([batch])
+            last = finish(pa.Table.from_batches([batch]), renames=False)
             if has_infinity(last):
-                again = read_csv(path, table, columns, options, as_text=True)
+                again = read_csv(how, columns, options, as_text=True)
                 yield from after_rows(again, seen)
                 return
-        if last.num_rows and _ends_in_quotes(path, last, shape):
+        if last.num_rows and _ends_in_quotes(how, last, shape):
             if not as_text:
                 raise pa.ArrowInvalid(_OPEN_QUOTE)
             last, row = last[:-1], last[-1:]
@@ -100,22 +102,25 @@ def read_csv(
 
 @dataclass(frozen=True)
 class _CsvShape:
+    """``names`` are the table's; columns that are left out have names of their own."""
+
     names: list[str]
     skip: int
     delimiter: str
     quote: str | bool
     escape: str | bool
+    left_out: frozenset[str] = frozenset()
 
 
 def _csv_shape(
-    path: Path, table: Table, columns: Sequence[str] | None, options: Mapping[str, object]
+    how: Reading, columns: Sequence[str] | None, options: Mapping[str, object]
 ) -> _CsvShape | None:
     """Delimiter, header and column names; None for an empty file."""
+    path, table = how.path, how.table
     quote = _one_char(options, "quote", '"')
     escape = _one_char(options, "escape", None)
     skip = _count(options.get("skip", 0))
-    with open_stream(path) as stream:
-        head = stream.read(HEAD_BYTES)
+    head = _head(path, how.encoding)
     is_whole = len(head) < HEAD_BYTES
     if head.startswith(codecs.BOM_UTF8):
         head = head[len(codecs.BOM_UTF8) :]
@@ -126,14 +131,14 @@ def _csv_shape(
     if not lines:
         return None
     delimiter = _one_char(options, "delimiter", None) or _one_char(options, "delim", None)
-    delimiter = delimiter or _one_char(options, "sep", None) or _guess_delimiter(lines[0], table)
+    delimiter = delimiter or _one_char(options, "sep", None) or _guess_delimiter(lines[0], how)
     first = next(csv.reader([lines[0]], delimiter=delimiter, quotechar=quote or '"'))
-    known = [table.column(name.strip()) for name in first]
     has_header = _flag(options.get("header"))
     if has_header is None:
-        has_header = any(column is not None for column in known)
+        has_header = any(_is_known(how, name) for name in first)
     if not has_header:
         names = list(columns) if columns else [column.name for column in table.columns]
+        names = [name for name in names if name != how.filename]
         if len(first) != len(names):
             raise FileFormatError(
                 f'the first line of "{path}" has {len(first)} values, table "{table.name}" '
@@ -141,37 +146,55 @@ def _csv_shape(
                 hint="name the columns: COPY t (a, b) FROM …, or add a header line",
             )
         return _CsvShape(names, skip, delimiter, quote or False, escape or False)
-    names = [name.strip() for name in first]
-    for name in names:
-        if table.column(name) is None:
+    names = []
+    for at, header in enumerate(first):
+        name = how.target(header)
+        names.append(f"{header}{_LEFT_OUT}{at}" if name is None else name)
+        if name is not None and table.column(name) is None:
             raise UnknownNameError(
                 f'table "{table.name}" has no column "{name}", which the header of "{path}" names',
                 hint=did_you_mean(name, [column.name for column in table.columns])
-                or "use HEADER false if the first line is data",
+                or "EXCLUDE leaves columns out, RENAME gives them other names, HEADER false says "
+                "that the first line is data",
             )
     if len(lines) == 1 and is_whole:
         return None  # a header alone
-    return _CsvShape(names, skip + 1, delimiter, quote or False, escape or False)
+    left_out = frozenset(name for name in names if _LEFT_OUT in name)
+    return _CsvShape(names, skip + 1, delimiter, quote or False, escape or False, left_out)
 
 
-def _ends_in_quotes(path: Path, last: pa.Table, shape: _CsvShape) -> bool:
+def _head(path: Path, encoding: str | None) -> bytes:
+    """The first bytes; a stream that changes the encoding gives fewer at a time."""
+    head = b""
+    with open_stream(path, encoding) as stream:
+        while len(head) < HEAD_BYTES and (more := stream.read(HEAD_BYTES - len(head))):
+            head += more
+    return head
+
+
+def _is_known(how: Reading, header: str) -> bool:
+    name = how.target(header)
+    return name is None or how.table.column(name) is not None
+
+
+def _ends_in_quotes(how: Reading, last: pa.Table, shape: _CsvShape) -> bool:
     """Whether a quote is open at the end, which Arrow lets pass with all it swallowed.
 
     The last value then ends as the file does, so most files need no second look."""
     if not shape.quote:
         return False
-    with open_stream(path) as stream:
-        if stream.seekable():
+    with open_stream(how.path, how.encoding) as stream:
+        if stream.seekable() and not (how.exclude or how.filename):
             stream.seek(stream.size() - 1)
             value = last.column(last.num_columns - 1)[-1].as_py()
             if stream.read(1) in b"\r\n" and not str(value).endswith(("\r", "\n")):
                 return False
-    with open_stream(path) as stream:
+    with open_stream(how.path, how.encoding) as stream:
         blocks = iter(lambda: stream.read(BLOCK_BYTES), b"")
         quotes = sum(block.count(str(shape.quote).encode()) for block in blocks)
     if quotes % 2 == 0 and not shape.escape:
         return False
-    with open_stream(path) as stream:
+    with open_stream(how.path, how.encoding) as stream:
         lines = io.TextIOWrapper(stream, encoding="utf-8", errors="replace", newline="")
         reader = csv.reader(
             itertools.islice(lines, shape.skip, None),
@@ -187,20 +210,21 @@ def _ends_in_quotes(path: Path, last: pa.Table, shape: _CsvShape) -> bool:
     return False
 
 
-def _guess_delimiter(line: str, table: Table) -> str:
+def _guess_delimiter(line: str, how: Reading) -> str:
     """The delimiter under which the line looks most like the table's columns."""
+    choice = [each for each in _DELIMITERS if each != how.decimal_point]
 
     def score(delimiter: str) -> tuple[int, int]:
         fields = next(csv.reader([line], delimiter=delimiter))
-        names = sum(table.column(name.strip()) is not None for name in fields)
-        return names, len(fields) == len(table.columns)
+        names = sum(_is_known(how, name) for name in fields)
+        return names, len(fields) == len(how.table.columns)
 
-    return max(_DELIMITERS, key=score)
+    return max(choice, key=score)
 
 
-def _csv_kind(table: Table, name: str, as_text: bool) -> pa.DataType:
+def _csv_kind(how: Reading, name: str, as_text: bool) -> pa.DataType:
     """The Arrow type to parse to; what Arrow does not parse strictly is cast from text later."""
-    column = table.column(name)
+    column = how.table.column(name)
     kind = column.type.arrow if column is not None else pa.string()
     is_parsed = (
         pa.types.is_integer(kind)
@@ -209,6 +233,7 @@ def _csv_kind(table: Table, name: str, as_text: bool) -> pa.DataType:
         or kind == pa.timestamp("us")
         or pa.types.is_date(kind)
     )
+    is_parsed = is_parsed and not how.is_formatted(kind)
     return kind if is_parsed and not as_text else pa.string()
 
 

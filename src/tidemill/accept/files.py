@@ -15,18 +15,20 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet
 
-from tidemill.accept import csv_files
+from tidemill.accept import csv_files, reading
 from tidemill.accept.csv_files import read_csv
 from tidemill.accept.found import BATCH_ROWS, Found, first_line
 from tidemill.accept.json_files import read_json, read_json_lines
+from tidemill.accept.reading import Reading
 from tidemill.catalog.model import Table
 from tidemill.errors import FileFormatError, SettingError, UnknownNameError, did_you_mean
 
-_OPTIONS: dict[str, tuple[str, ...]] = {
-    "csv": csv_files.OPTIONS,
-    "json": (),
-    "ndjson": (),
-    "parquet": (),
+_TEXT = (*reading.OPTIONS, *reading.TEXT_OPTIONS)
+OPTIONS: dict[str, tuple[str, ...]] = {
+    "csv": (*csv_files.OPTIONS, *_TEXT),
+    "json": _TEXT,
+    "ndjson": _TEXT,
+    "parquet": reading.OPTIONS,
 }
 
 
@@ -43,23 +45,24 @@ def read_file(
     given = {name.lower(): value for name, value in (options or {}).items()}
     given.pop("format", None)
     for name in given:
-        if name not in _OPTIONS[form]:
+        if name not in OPTIONS[form]:
             raise SettingError(
                 f'option "{name}" does not exist for {form} files',
-                hint=did_you_mean(name, _OPTIONS[form])
-                or f"the options are {', '.join(_OPTIONS[form]) or 'none'}",
+                hint=did_you_mean(name, OPTIONS[form])
+                or f"the options are {', '.join(OPTIONS[form]) or 'none'}",
             )
     try:
         _check_exists(path)
+        how = Reading.of(path, table, given)
         if form == "csv":
-            yield from read_csv(path, table, columns, given, as_text)
+            yield from read_csv(how, columns, given, as_text)
         elif form == "parquet":
-            yield from _read_parquet(path, columns)
+            yield from _read_parquet(how, columns)
         elif as_text:
-            yield from read_json_lines(path, table)
+            yield from read_json_lines(how)
         else:
-            yield from read_json(path, table)
-    except (pa.ArrowException, OSError, UnicodeDecodeError, EOFError) as error:
+            yield from read_json(how)
+    except (pa.ArrowException, OSError, UnicodeError, EOFError) as error:
         raise FileFormatError(
             f'cannot read "{path}" as {form}',
             detail=first_line(error),
@@ -78,8 +81,13 @@ def _check_exists(path: Path) -> None:
         raise FileFormatError(f'"{path}" is a folder, not a file', hint="name one file")
 
 
-def _read_parquet(path: Path, columns: Sequence[str] | None) -> Iterator[Found]:
+def _read_parquet(how: Reading, columns: Sequence[str] | None) -> Iterator[Found]:
+    path = how.path
+    columns = None if columns is None else [how.source(n) for n in columns if n != how.filename]
     with pa.parquet.ParquetFile(path) as file:
+        names = {name.lower(): name for name in file.schema_arrow.names}
+        if columns is not None:
+            columns = [names.get(name.lower(), name) for name in columns]
         for name in columns or ():
             if name not in file.schema_arrow.names:
                 raise UnknownNameError(
@@ -97,7 +105,7 @@ def _read_parquet(path: Path, columns: Sequence[str] | None) -> Iterator[Found]:
             for name in intervals.intersection(given.column_names):
                 at = given.schema.get_field_index(name)
                 given = given.set_column(at, name, _intervals(given.column(at)))
-            yield Found(given, [], size * seen // total)
+            yield Found(how.finish(given), [], size * seen // total)
 
 
 def _intervals(column: pa.ChunkedArray) -> pa.Array:

@@ -23,9 +23,12 @@ class Found:
     bytes_read: int = 0
 
 
-def open_stream(path: Path) -> Any:
-    """A stream of the file's bytes, decompressed by its name."""
-    return pa.input_stream(str(path), compression="detect")
+def open_stream(path: Path, encoding: str | None = None) -> Any:
+    """A stream of the file's bytes, decompressed by its name, in UTF-8."""
+    stream = pa.input_stream(str(path), compression="detect")
+    if encoding is None:
+        return stream
+    return pa.transcoding_input_stream(stream, encoding, "utf-8")
 
 
 def bytes_read(stream: Any) -> int:

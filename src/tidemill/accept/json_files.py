@@ -22,6 +22,7 @@ from tidemill.accept.found import (
     has_infinity,
     open_stream,
 )
+from tidemill.accept.reading import Reading
 from tidemill.accept.rows import from_dicts
 from tidemill.catalog.model import Table
 from tidemill.errors import FileFormatError
@@ -30,11 +31,12 @@ from tidemill.rendering import row_as_json
 _ARRAY_BYTES_MAX = 512 << 20
 
 
-def read_json(path: Path, table: Table) -> Iterator[Found]:
+def read_json(how: Reading) -> Iterator[Found]:
     """Lines by Arrow where its types are ours; arrays, and everything else, line by line."""
-    fields = _json_fields(table)
-    if fields is None or _is_json_array(path) or _is_blank(path):
-        yield from read_json_lines(path, table, strict=True)
+    path = how.path
+    fields = _json_fields(how.table) if how.is_plain and how.encoding is None else None
+    if fields is None or _is_json_array(how) or _is_blank(path):
+        yield from read_json_lines(how, strict=True)
         return
     with open_stream(path) as stream:
         reader = pa.json.open_json(
@@ -48,7 +50,7 @@ def read_json(path: Path, table: Table) -> Iterator[Found]:
         for batch in reader:
             given = pa.Table.from_batches([batch])
             if has_infinity(given):
-                yield from after_rows(read_json_lines(path, table, strict=True), seen)
+                yield from after_rows(read_json_lines(how, strict=True), seen)
                 return
             seen += given.num_rows
             kept = [n for n in given.column_names if given.column(n).null_count < len(given)]
@@ -73,8 +75,8 @@ def _json_fields(table: Table) -> list[pa.Field] | None:
     return fields
 
 
-def _is_json_array(path: Path) -> bool:
-    with open_stream(path) as stream:
+def _is_json_array(how: Reading) -> bool:
+    with open_stream(how.path, how.encoding) as stream:
         return bool(stream.read(1_024).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"["))
 
 
@@ -87,9 +89,10 @@ def _is_blank(path: Path) -> bool:
     return True
 
 
-def read_json_lines(path: Path, table: Table, strict: bool = False) -> Iterator[Found]:
-    if _is_json_array(path):
-        rows, rejects = _read_json_array(path)
+def read_json_lines(how: Reading, strict: bool = False) -> Iterator[Found]:
+    path = how.path
+    if _is_json_array(how):
+        rows, rejects = _read_json_array(how)
         if strict and rejects:
             raise FileFormatError(
                 f'"{path}" holds {len(rejects)} values that are no JSON objects',
@@ -97,10 +100,10 @@ def read_json_lines(path: Path, table: Table, strict: bool = False) -> Iterator[
                 hint="set rejected = 'divert' to keep the objects",
             )
         for start in range(0, max(len(rows), 1), BATCH_ROWS):
-            yield Found(from_dicts(rows[start : start + BATCH_ROWS], table), rejects)
+            yield Found(_rows(rows[start : start + BATCH_ROWS], how), rejects)
             rejects = []
         return
-    with open_stream(path) as stream:
+    with open_stream(path, how.encoding) as stream:
         lines = io.TextIOWrapper(
             stream, encoding="utf-8-sig", errors="strict" if strict else "surrogateescape"
         )
@@ -122,10 +125,21 @@ def read_json_lines(path: Path, table: Table, strict: bool = False) -> Iterator[
                     ) from error
                 rejects.append((row_as_json(line.rstrip("\n")), f"line {number}: {error}"))
             if len(rows) >= BATCH_ROWS:
-                yield Found(from_dicts(rows, table), rejects)
+                yield Found(_rows(rows, how), rejects)
                 rows, rejects = [], []
         if rows or rejects:
-            yield Found(from_dicts(rows, table), rejects)
+            yield Found(_rows(rows, how), rejects)
+
+
+def _rows(rows: list[dict[str, Any]], how: Reading) -> pa.Table:
+    """Objects as columns of the table; times that need a format stay as they are until then."""
+    if how.is_plain:
+        return from_dicts(rows, how.table)
+    named = []
+    for row in rows:
+        pairs = ((how.target(name), value) for name, value in row.items())
+        named.append({name: value for name, value in pairs if name is not None})
+    return how.finish(from_dicts(named, how.table), renames=False)
 
 
 def _float(text: str) -> float | str:
@@ -134,8 +148,9 @@ def _float(text: str) -> float | str:
     return text if isinf(number) else number
 
 
-def _read_json_array(path: Path) -> tuple[list[dict[str, Any]], list[tuple[str, str]]]:
-    with open_stream(path) as stream:
+def _read_json_array(how: Reading) -> tuple[list[dict[str, Any]], list[tuple[str, str]]]:
+    path = how.path
+    with open_stream(path, how.encoding) as stream:
         text = stream.read(_ARRAY_BYTES_MAX + 1)
     if len(text) > _ARRAY_BYTES_MAX:
         raise FileFormatError(

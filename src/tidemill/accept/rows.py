@@ -12,7 +12,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from numbers import Number
@@ -30,9 +30,10 @@ from tidemill.accept.found import first_line
 from tidemill.catalog.model import Table
 from tidemill.errors import RowsRejectedError
 from tidemill.rendering import row_as_json, shown
-from tidemill.types import Column, quote
+from tidemill.types import NESTING_MAX, Column, quote
 
 EXAMPLES_MAX = 3
+LEVELS_MAX = 2 * NESTING_MAX  # of a Python value
 
 
 @dataclass(frozen=True)
@@ -141,7 +142,7 @@ def _rejects(part: pa.RecordBatch, failures: Mapping[int, str]) -> list[tuple[st
     bad = part.take(pa.array(rows, pa.int64()))
     try:
         values = bad.to_pylist()
-    except (ValueError, OverflowError, pa.ArrowException):  # times that Python does not know
+    except (ValueError, LookupError, OverflowError, pa.ArrowException):  # unknown to Python
         values = [
             {name: shown(column[at]) for name, column in zip(bad.schema.names, bad, strict=True)}
             for at in range(len(rows))
@@ -265,13 +266,16 @@ def _from_tuples(rows: Sequence[Sequence[Any]], table: Table) -> pa.Table:
 def _array(values: list[Any], column: Column | None) -> pa.Array:
     """Python values as Arrow; what Arrow cannot give one type goes on as text or one by one."""
     if column is not None and column.type.name == "JSON":
-        values = [v if isinstance(v, str) or v is None else row_as_json(v) for v in values]
+        values = [
+            v if isinstance(v, str) or v is None else _spelled(v, row_as_json) for v in values
+        ]
+    _check_levels(values)
     if column is not None and pa.types.is_map(column.type.arrow):
         values = [list(v.items()) if isinstance(v, Mapping) else v for v in values]
     for kind in _kinds(values, column):
         try:
             return pa.array(values, kind)
-        except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        except (pa.ArrowException, TypeError, ValueError, OverflowError, RecursionError):
             continue
     if column is not None and pa.types.is_integer(column.type.arrow):
         values = [_whole(value) for value in values]
@@ -322,6 +326,7 @@ def _has_number_for_time(value: Any, kind: pa.DataType) -> bool:
 
 _TIMES = (dt.date, dt.time, dt.timedelta, np.datetime64)
 _TEXTABLE = (str, int, float, Decimal, dt.date, dt.time, dt.timedelta, UUID, list, tuple, Mapping)
+_CONTAINERS = (list, tuple, Mapping)
 _MISSING = ("NAType", "NaTType")  # pandas's own NULLs
 
 
@@ -336,13 +341,39 @@ def _is_nan(value: float | Decimal) -> bool:
     return value.is_nan() if isinstance(value, Decimal) else math.isnan(value)
 
 
+def _check_levels(values: Iterable[Any]) -> None:
+    """Refuse values that are nested deeper than any column; Arrow would take minutes for them."""
+    level = [value for value in values if isinstance(value, _CONTAINERS)]
+    for _ in range(LEVELS_MAX):
+        if not level:
+            return
+        items = (v for each in level for v in (each.values() if hasattr(each, "values") else each))
+        level = list({id(v): v for v in items if isinstance(v, _CONTAINERS)}.values())
+    raise RowsRejectedError(
+        f"a value is nested more than {LEVELS_MAX} levels deep; nothing was stored",
+        hint="keep deeper values as texts of a JSON column",
+    )
+
+
+def _spelled(value: Any, spell: Callable[[Any], str]) -> str:
+    """A value as text; Python spells neither thousands of digits nor of levels."""
+    try:
+        return spell(value)
+    except (ValueError, RecursionError, OverflowError) as error:
+        raise RowsRejectedError(
+            f"a value of type {type(value).__name__} is too long or too deep to be stored; "
+            "nothing was stored",
+            detail=first_line(error),
+        ) from error
+
+
 def _text(value: Any) -> str | None:
     if value is None or type(value).__name__ in _MISSING:
         return None
     if isinstance(value, bytes):
         return value.decode("utf-8", "surrogateescape")
     if isinstance(value, (*_TEXTABLE, np.generic)):
-        return str(value)
+        return _spelled(value, str)
     raise RowsRejectedError(
         f"a value of type {type(value).__name__} cannot be stored; nothing was stored",
         hint="give numbers, texts, bytes, dates and times, UUIDs, or lists and dicts of these",

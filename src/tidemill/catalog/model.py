@@ -383,12 +383,16 @@ class Source:
     created_at_us: int
 
 
+APPENDED = "append"
+
+
 @dataclass(frozen=True)
 class Package:
     """A file of rows that was loaded, or set aside for a reason.
 
     It is the same package again if name, size and digest are. ``source`` is the name of the
-    source that found it, or 'copy'. ``replaced`` counts rows that gave way to its own.
+    source that found it, 'copy', or ``APPENDED`` for one whose rows went through memory and are
+    counted there. ``replaced`` counts rows that gave way to its own.
     """
 
     name: str

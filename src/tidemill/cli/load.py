@@ -9,7 +9,6 @@ import uuid
 from functools import partial
 from pathlib import Path
 
-import duckdb
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -21,22 +20,24 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from tidemill.cli.loading import FORMATS, Loader, Summary, find_table, format_of, source_of
+from tidemill.catalog.model import Table
+from tidemill.cli.creating import create_statement
+from tidemill.cli.loading import (
+    FORMATS,
+    Loader,
+    Summary,
+    copy_options,
+    find_table,
+    format_of,
+)
 from tidemill.cli.session import Database, Session, add_warehouse_option, open_session
-from tidemill.config import DUCKDB_CLOSED
-from tidemill.errors import DefinitionError, FileFormatError, TidemillError
-from tidemill.types import SqlType, literal, quote
+from tidemill.errors import TidemillError
+from tidemill.pipeline.packages import file_source
+from tidemill.types import literal, quote
 
 BATCH_ROWS = 100_000
 BATCH_ROWS_MAX = 10_000_000
 REASONS_SHOWN = 5
-
-_READERS = {
-    "csv": "read_csv({})",
-    "json": "read_json({})",
-    "ndjson": "read_json({}, format = 'newline_delimited')",
-    "parquet": "read_parquet({})",
-}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -57,8 +58,63 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--create", action="store_true", help="make the table from the first file if it is missing"
     )
     parser.add_argument(
+        "--with",
+        dest="settings",
+        action="append",
+        type=_pair,
+        default=[],
+        metavar="NAME=VALUE",
+        help="a setting of the table that --create makes, such as partition='1 day'",
+    )
+    _configure_reading(parser)
+    parser.add_argument(
         "--again", action="store_true", help="load files once more, even if they are loaded already"
     )
+
+
+def _configure_reading(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("how the files are read")
+    group.add_argument("--time", metavar="COLUMN", help="the column of times, for --create")
+    group.add_argument("--time-unit", metavar="UNIT", help="numbers are times in s, ms, us or ns")
+    group.add_argument(
+        "--time-format", action="append", metavar="FORMAT", help="for example '%%m/%%d/%%Y %%H:%%M'"
+    )
+    group.add_argument("--date-format", action="append", metavar="FORMAT", help="of DATE columns")
+    group.add_argument("--null", action="append", metavar="TEXT", help="a text that means NULL")
+    group.add_argument("--delimiter", metavar="CHAR", help="between the values of a CSV file")
+    group.add_argument("--encoding", metavar="NAME", help="latin-1, utf-16, … (utf-8)")
+    group.add_argument("--decimal-separator", metavar="CHAR", help="',' for 1,5")
+    group.add_argument(
+        "--rename",
+        action="append",
+        type=_pair,
+        default=[],
+        metavar="OLD=NEW",
+        help="the table's name for a column of the file",
+    )
+    group.add_argument("--exclude", action="append", metavar="COLUMN", help="leave a column out")
+    group.add_argument("--filename", metavar="COLUMN", help="the column for the file's name")
+
+
+def reading_options(options: argparse.Namespace) -> dict[str, object]:
+    """The options of reading, as COPY names them."""
+    given: dict[str, object | None] = {
+        "timeunit": options.time_unit,
+        "timestampformat": options.time_format,
+        "dateformat": options.date_format,
+        "null": options.null,
+        "delimiter": options.delimiter,
+        "encoding": options.encoding,
+        "decimal_separator": options.decimal_separator,
+        "rename": dict(options.rename),
+        "exclude": options.exclude,
+        "filename": options.filename,
+    }
+    return {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in given.items()
+        if value
+    }
 
 
 def run(options: argparse.Namespace) -> int:
@@ -66,16 +122,26 @@ def run(options: argparse.Namespace) -> int:
     with open_session(options.warehouse, serve=True) as session:
         if session.alert:
             print(session.alert, file=sys.stderr)
-        if options.create:
-            create_table(session.database, options.table, options.files[0], options.format)
-        return load_files(session, options, console)
+        created = options.create and create_table(session.database, options, console)
+        loaded = Summary()
+        try:
+            return load_files(session, options, console, loaded)
+        except TidemillError:
+            if created and not (loaded.rows_in or loaded.repeated):
+                session.database.sql(f"DROP TABLE {quote(options.table)}")
+            raise
 
 
-def load_files(session: Session, options: argparse.Namespace, console: Console) -> int:
+def load_files(
+    session: Session, options: argparse.Namespace, console: Console, summary: Summary
+) -> int:
     """Loads file after file; an error ends it, and the summary tells what is in."""
     table = find_table(session.database, options.table)
-    jobs = [(path, format_of(path, options.format), source_of(path)) for path in options.files]
-    loader = Loader(session.database, table, options.batch_rows)
+    if not table.is_streaming:
+        return copy_files(session.database, table, options, console, summary)
+    jobs = [(path, format_of(path, options.format), file_source(path)) for path in options.files]
+    how = reading_options(options)
+    loader = Loader(session.database, table, options.batch_rows, how, summary=summary)
     started = time.monotonic()
     failure: TidemillError | None = None
     with _progress(console) as progress:
@@ -83,6 +149,9 @@ def load_files(session: Session, options: argparse.Namespace, console: Console) 
             task = progress.add_task(path.name, total=path.stat().st_size)
             loader.told = partial(_tell, progress, task)
             try:
+                if not options.again and loader.is_known(path):
+                    progress.print(f"{path} was loaded before; --again loads it once more")
+                    continue
                 loader.load(path, form, _once_more(source) if options.again else source)
             except TidemillError as error:
                 failure = error
@@ -96,35 +165,39 @@ def load_files(session: Session, options: argparse.Namespace, console: Console) 
     return 0
 
 
-def create_table(database: Database, name: str, path: Path, given: str | None) -> None:
-    """Makes a streaming table with the columns that DuckDB sees in a file."""
+def copy_files(
+    database: Database,
+    table: Table,
+    options: argparse.Namespace,
+    console: Console,
+    summary: Summary,
+) -> int:
+    """Files into a reference table, each as a whole."""
+    for path in options.files:
+        form = format_of(path, options.format)
+        how = {"format": form, **reading_options(options)}
+        if options.again:
+            how["force"] = True
+        place = literal(str(path.expanduser().absolute()))
+        answer = database.sql(f"COPY {quote(table.name)} FROM {place} {copy_options(how)}")
+        console.print(f"{path}: {answer.message}", soft_wrap=True, markup=False)
+        summary.rows_in += 1
+    return 0
+
+
+def create_table(database: Database, options: argparse.Namespace, console: Console) -> bool:
+    """Makes a table with the columns that DuckDB sees in a file, if there is none of the name."""
     known = database.sql("SELECT table_name FROM tidemill.tables").fetchall()
-    if any(table.lower() == name.lower() for (table,) in known):
-        return
-    reader = _READERS[format_of(path, given)].format(literal(str(path)))
-    try:
-        with duckdb.connect(config={**DUCKDB_CLOSED}) as connection:
-            relation = connection.sql(f"SELECT * FROM {reader}")
-            columns = [
-                (column, SqlType.parse(str(kind)))
-                for column, kind in zip(relation.columns, relation.types, strict=True)
-            ]
-    except duckdb.Error as error:
-        raise FileFormatError(
-            f'"{path}" does not tell its columns', detail=str(error).splitlines()[0]
-        ) from error
-    time_column = next((column for column, kind in columns if kind.is_time), None)
-    if time_column is None:
-        raise DefinitionError(
-            f'"{path}" has no column of times, and a streaming table needs one',
-            hint=f"CREATE STREAMING TABLE {quote(name)} (…) says which column is the time",
-        )
-    told = ", ".join(f"{quote(column)} {kind}" for column, kind in columns)
-    at = quote(time_column)
-    database.sql(
-        f"CREATE STREAMING TABLE {quote(name)} "
-        f"({told}, WATERMARK FOR {at} AS {at} - INTERVAL '5' SECOND) WITH (clock = 'event')"
-    )
+    if any(table.lower() == options.table.lower() for (table,) in known):
+        return False
+    form = format_of(options.files[0], options.format)
+    for path in options.files:
+        file_source(path)  # an error, if it cannot be read
+    how, settings = reading_options(options), dict(options.settings)
+    sql = create_statement(options.table, options.files, form, how, options.time, settings)
+    console.print(sql, soft_wrap=True, markup=False)
+    database.sql(sql)
+    return True
 
 
 def _tell(progress: Progress, task: TaskID, bytes_read: int) -> None:
@@ -167,6 +240,13 @@ def _print_reasons(console: Console, database: Database, table: str) -> None:
 
 def _once_more(source: str) -> str:
     return f"{source}:{uuid.uuid4().hex[:12]}"
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, sign, value = text.partition("=")
+    if not sign or not name.strip():
+        raise argparse.ArgumentTypeError("must be a name, = and a value")
+    return name.strip(), value.strip().strip("'")
 
 
 def _batch_rows(text: str) -> int:

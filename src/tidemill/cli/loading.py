@@ -1,8 +1,9 @@
 """Loading a file into a table, in batches that are stored once however often it is tried.
 
-1. A file is known by its name, its size and its ends, not by where it lies; a batch is known by
-   the number of its first row. The table acknowledges a batch that it has already and does not
-   store it again, so a load that broke off can simply be repeated.
+1. A file is known by its name, its size and its ends (``file_source``); a batch is known by the
+   number of its first row. The table acknowledges a batch that it has already and does not store it
+   again, so a load that broke off can simply be repeated. At its end the file is marked as whole,
+   so that COPY and sources know it; what they loaded is not loaded here.
 2. The file is read strictly, at full speed. Where it breaks off and the table diverts bad rows,
    it is read again as text from the row where it stopped: what came before was right.
 3. Bad rows are the table's business: it refuses the batch, or sets them aside with a reason.
@@ -10,9 +11,7 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,12 +20,12 @@ import pyarrow as pa
 
 from tidemill.accept.files import read_file
 from tidemill.accept.found import Found
-from tidemill.catalog.model import STREAMING, Table
+from tidemill.catalog.model import REFERENCE, STREAMING, Table
 from tidemill.cli.session import Database
 from tidemill.errors import FileFormatError, UnknownNameError, did_you_mean
-from tidemill.types import Column, SqlType
+from tidemill.pipeline.packages import WHOLE_FILE, digest_of
+from tidemill.types import Column, SqlType, literal
 
-FINGERPRINT_BYTES = 1 << 20
 SUFFIXES = {
     ".csv": "csv",
     ".tsv": "csv",
@@ -66,18 +65,38 @@ class Loader:
     database: Database
     table: Table
     batch_rows: int
+    options: Mapping[str, object] = field(default_factory=dict)
     told: Callable[[int], None] = lambda _: None
     summary: Summary = field(default_factory=Summary)
 
     def load(self, path: Path, form: str, source: str) -> None:
-        """Loads a file."""
+        """Loads a file, and marks it as whole."""
+        self._load(path, form, source)
+        empty = self.table.schema.empty_table()
+        self.database.append(self.table.name, empty, source=source, offset=WHOLE_FILE)
+
+    def is_known(self, path: Path) -> bool:
+        """Whether COPY or a source has loaded the file as it is."""
+        name = str(path.expanduser().absolute())
+        loaded = self.database.sql(
+            "SELECT size, digest FROM tidemill.packages "
+            "WHERE table_name = ? AND name = ? AND state = 'loaded'",
+            [self.table.name, name],
+        ).fetchall()
+        if not any(size == path.stat().st_size for size, _ in loaded):
+            return False
+        return digest_of(path) in {digest for _, digest in loaded}
+
+    def _load(self, path: Path, form: str, source: str) -> None:
         try:
-            self._append_all(read_file(path, form, self.table), source, 0)
+            self._append_all(self._read(path, form), source, 0)
         except _BrokenOff as broken:
             if self.table.settings["rejected"] != "divert":
                 raise broken.error from broken.error.__cause__
-            again = read_file(path, form, self.table, as_text=True)
-            self._append_all(again, source, broken.rows)
+            self._append_all(self._read(path, form, as_text=True), source, broken.rows)
+
+    def _read(self, path: Path, form: str, as_text: bool = False) -> Iterator[Found]:
+        return read_file(path, form, self.table, None, self.options, as_text=as_text)
 
     def _append_all(self, founds: Iterator[Found], source: str, skip: int) -> None:
         """Appends batches, leaving out the first ``skip`` rows."""
@@ -134,18 +153,22 @@ def format_of(path: Path, given: str | None = None) -> str:
     return form
 
 
-def source_of(path: Path) -> str:
-    """A name for the file's content: another file of the same name is another source."""
-    try:
-        size = path.stat().st_size
-        with path.open("rb") as file:
-            digest = hashlib.blake2b(file.read(FINGERPRINT_BYTES), digest_size=8)
-            if size > FINGERPRINT_BYTES:
-                file.seek(max(size - FINGERPRINT_BYTES, FINGERPRINT_BYTES), os.SEEK_SET)
-                digest.update(file.read())
-    except OSError as error:
-        raise FileFormatError(f'file "{path}" cannot be read', detail=error.strerror) from error
-    return f"file:{path.name}:{size}:{digest.hexdigest()}"
+def copy_options(options: Mapping[str, object]) -> str:
+    """Options as COPY takes them.
+
+    >>> copy_options({"format": "csv", "null": ("NA", ""), "rename": {"a": "b"}})
+    "(format 'csv', null ('NA', ''), rename ('a' AS 'b'))"
+    """
+
+    def told(value: object) -> str:
+        if isinstance(value, Mapping):
+            pairs = (f"{literal(str(o))} AS {literal(str(n))}" for o, n in value.items())
+            return f"({', '.join(pairs)})"
+        if isinstance(value, tuple | list):
+            return f"({', '.join(literal(str(each)) for each in value)})"
+        return "true" if value is True else literal(str(value))
+
+    return f"({', '.join(f'{name} {told(value)}' for name, value in options.items())})"
 
 
 def find_table(database: Database, name: str) -> Table:
@@ -159,10 +182,10 @@ def find_table(database: Database, name: str) -> Table:
             or "--create makes one from the first file",
         )
     exact, kind = found
-    if kind != STREAMING:
+    if kind not in (STREAMING, REFERENCE):
         raise UnknownNameError(
-            f'"{exact}" is a {kind} table, and files are loaded into streaming tables',
-            hint="COPY loads a file into a reference table",
+            f'"{exact}" is a {kind}, and files are loaded into tables',
+            hint="name a streaming or a reference table",
         )
     columns = database.sql(
         'SELECT column_name, type, nullable, "default", is_key, is_time '

@@ -29,7 +29,15 @@ import numpy as np
 import numpy.typing as npt
 
 from tidemill.catalog.frozen import FrozenMap
-from tidemill.catalog.model import FILE_DELETES, FILE_DIGEST, FILE_ROWS, NewFile, Package, Table
+from tidemill.catalog.model import (
+    APPENDED,
+    FILE_DELETES,
+    FILE_DIGEST,
+    FILE_ROWS,
+    NewFile,
+    Package,
+    Table,
+)
 from tidemill.catalog.store import Catalog
 from tidemill.clock import Clock
 from tidemill.digests.definition import Digest
@@ -76,6 +84,7 @@ class Load:
     columns: tuple[str, ...] | None = None
     options: Mapping[str, str] = field(default_factory=FrozenMap)
     source: str = COPY
+    is_forced: bool = False  # whether packages that are loaded are loaded once more
     kind: str = field(default="load", init=False)
 
     @property
@@ -291,7 +300,8 @@ class LoadJob:
         plan = self.plan
         options, reach = split_options(plan.options)
         known: dict[str, list[Package]] = {}
-        for package in self.desk.known(self.table_id, [each.name for each in plan.packages]):
+        names = [] if plan.is_forced else [each.name for each in plan.packages]
+        for package in self.desk.known(self.table_id, names):
             known.setdefault(package.name, []).append(package)
         packages = {
             listed.name: TaskPackage(
@@ -338,11 +348,7 @@ class LoadJob:
             self.table_id,
             ready.job_id,
             ready.stored,
-            tuple(
-                self._record(package, ready.job_id)
-                for package in ready.packages
-                if _is_new(package)
-            ),
+            self._records(ready),
             (ready.first_seq, last) if rows else None,
             replaced,
             self._digested(ready),
@@ -356,6 +362,8 @@ class LoadJob:
 
     def _refuse_twice(self, ready: _Ready) -> None:
         """Another load may have been faster with the same packages."""
+        if self.plan.is_forced:
+            return
         names = [package.listed.name for package in ready.packages if package.state == LOADED]
         before = {k.name for k in self.desk.known(self.table_id, names) if k.state == LOADED}
         if before:
@@ -502,6 +510,18 @@ class LoadJob:
             for number, (place, gone) in enumerate(sorted(places.items()))
         ]
 
+    def _records(self, ready: _Ready) -> tuple[Package, ...]:
+        """What is new of the packages. One that is loaded once more keeps its record, which counts
+        the rows of both times."""
+        records = [self._record(each, ready.job_id) for each in ready.packages if _is_new(each)]
+        if not self.plan.is_forced:
+            return tuple(records)
+        known = self.desk.known(self.table_id, [each.name for each in records])
+        before = {(k.name, k.size, k.digest): k for k in known if k.source != APPENDED}
+        return tuple(
+            _added(each, before.get((each.name, each.size, each.digest))) for each in records
+        )
+
     def _record(self, package: Taken, job_id: str) -> Package:
         return record_of(package, job_id, self.plan.source, self.clock.now_us())
 
@@ -519,6 +539,18 @@ def _outcome(ready: _Ready) -> Outcome:
     report = LoadReport(ready.job_id, ready.packages, rows, rejected)
     size = sum(package.listed.size for package in ready.packages)
     return Outcome(rows, size, len(ready.stored), report.explain(), report)
+
+
+def _added(package: Package, before: Package | None) -> Package:
+    if before is None:
+        return package
+    return replace(
+        package,
+        rows=package.rows + before.rows,
+        rejected=package.rejected + before.rejected,
+        late=package.late + before.late,
+        replaced=package.replaced + before.replaced,
+    )
 
 
 def _overlaps(file: NewFile, other: NewFile) -> bool:

@@ -28,6 +28,8 @@ import fsspec  # type: ignore[import-untyped]
 from tidemill.errors import FileFormatError, SettingError
 
 LISTED_MAX = 5_000_000
+WHOLE_FILE = 2**62  # the offset that marks a file which was appended in batches as whole
+FINGERPRINT_BYTES = 1 << 20
 DIGEST_BYTES = 16
 COPY_BYTES = 1 << 20
 TASK_WEIGHT_MIN = 16 << 20
@@ -172,6 +174,30 @@ def fetched(listed: Listed, options: Mapping[str, str] | None = None) -> Iterato
         return
     with tempfile.TemporaryDirectory(prefix="tidemill-package-") as folder:
         yield _copied(listed, options or {}, Path(folder))
+
+
+def digest_of(path: Path) -> str:
+    """The digest of a local file's bytes, by which a table knows it again."""
+    try:
+        with path.expanduser().open("rb") as file:
+            return str(hashlib.file_digest(file, _blake).hexdigest())
+    except OSError as error:
+        raise FileFormatError(f'file "{path}" cannot be read', detail=error.strerror) from error
+
+
+def file_source(path: Path) -> str:
+    """The source under which the rows of a file are appended in batches: its name, its size and a
+    digest of its ends. Another file of the same name is another source."""
+    try:
+        size = path.stat().st_size
+        with path.open("rb") as file:
+            digest = hashlib.blake2b(file.read(FINGERPRINT_BYTES), digest_size=8)
+            if size > FINGERPRINT_BYTES:
+                file.seek(max(size - FINGERPRINT_BYTES, FINGERPRINT_BYTES), os.SEEK_SET)
+                digest.update(file.read())
+    except OSError as error:
+        raise FileFormatError(f'file "{path}" cannot be read', detail=error.strerror) from error
+    return f"file:{path.name}:{size}:{digest.hexdigest()}"
 
 
 def _state(name: str) -> tuple[int, int]:

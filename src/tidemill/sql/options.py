@@ -98,12 +98,39 @@ def read_options(cursor: Cursor) -> dict[str, object]:
             cursor.fail(f'option "{name}" is given twice', token, hint="give it once")
         cursor.accept("=")
         bare = cursor.word() in (",", ")")
-        options[name] = True if bare else _option_value(cursor, 0)
+        if name == "rename" and cursor.word() == "(":
+            options[name] = _read_renames(cursor)
+        else:
+            options[name] = True if bare else _option_value(cursor, 0)
         if not cursor.accept(","):
             break
     if not cursor.accept(")"):
         cursor.fail_expected([",", ")"])
     return options
+
+
+def _read_renames(cursor: Cursor) -> dict[str, object]:
+    """``(old AS new, …)``: the file's names and the table's."""
+    cursor.expect("(")
+    renames: dict[str, object] = {}
+    while True:
+        old = _column_name(cursor)
+        if not cursor.accept("AS"):
+            cursor.fail_expected(["AS"])
+        renames[old] = _column_name(cursor)
+        if not cursor.accept(","):
+            break
+    if not cursor.accept(")"):
+        cursor.fail_expected([",", ")"])
+    return renames
+
+
+def _column_name(cursor: Cursor) -> str:
+    """A name, or a text: files have names that SQL would not take."""
+    token = cursor.peek()
+    if token is not None and token.token_type == TokenType.STRING:
+        return cursor.string("a column name")
+    return cursor.name("column name")
 
 
 def _option_value(cursor: Cursor, depth: int) -> object:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,9 +10,10 @@ import pyarrow.parquet
 import pytest
 
 import tidemill
-from tidemill.cli.loading import format_of, source_of
+from tidemill.cli.loading import format_of
 from tidemill.cli.main import main
 from tidemill.errors import FileFormatError
+from tidemill.pipeline.packages import file_source
 from tidemill.server.local import LocalServer
 
 CREATE = (
@@ -67,9 +69,9 @@ def test_a_load_can_be_repeated(warehouse: Path, capsys: pytest.CaptureFixture[s
 
 
 def test_a_file_that_grew_is_another_source(warehouse: Path) -> None:
-    first = source_of(Path(write_csv("a.csv", count=10)))
-    assert source_of(Path(write_csv("a.csv", count=11))) != first
-    assert source_of(Path(write_csv("a.csv", count=10))) == first
+    first = file_source(Path(write_csv("a.csv", count=10)))
+    assert file_source(Path(write_csv("a.csv", count=11))) != first
+    assert file_source(Path(write_csv("a.csv", count=10))) == first
 
 
 def test_a_load_that_broke_off_goes_on(warehouse: Path) -> None:
@@ -77,7 +79,7 @@ def test_a_load_that_broke_off_goes_on(warehouse: Path) -> None:
     name = write_csv("a.csv", count=40)
     rows = pa.table({"ts": ["2024-01-01 00:00:00"] * 10, "vid": range(10), "spd": [55] * 10})
     with tidemill.open(warehouse) as database:  # the first batch of an earlier load
-        database.append("cars", rows, source=source_of(Path(name)), offset=0)
+        database.append("cars", rows, source=file_source(Path(name)), offset=0)
     assert main(["load", name, "--table", "cars", "--batch-rows", "10"]) == 0
     assert ask(warehouse, "SELECT count(*), count(DISTINCT vid) FROM cars") == [(40, 40)]
 
@@ -153,8 +155,8 @@ def test_a_table_is_made_from_a_file(warehouse: Path) -> None:
         (["absent.csv", "--table", "cars"], "cannot be read"),
         (["a.csv", "--table", "card"], 'table "card" does not exist'),
         (["a.txt", "--table", "cars"], "cannot be told from its name"),
-        (["no_time.csv", "--table", "new", "--create"], "no column of times"),
-        (["a.csv", "--table", "places"], "is a reference table"),
+        (["no_time.csv", "--table", "new", "--create", "--with", "late=divert"], "no column of"),
+        (["a.csv", "--table", "places"], "do not fit"),
     ],
 )
 def test_what_cannot_be_loaded_is_told(
@@ -214,3 +216,84 @@ def test_status_makes_no_warehouse(warehouse: Path, capsys: pytest.CaptureFixtur
     assert main(["status"]) == 1
     assert "there is no warehouse" in capsys.readouterr().err
     assert not warehouse.exists()
+
+
+# -- files as they come
+
+
+def tables(warehouse: Path) -> list[tuple[object, ...]]:
+    return ask(warehouse, "SELECT table_name, kind FROM tidemill.tables ORDER BY 1")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("day,n\n2013-01-31,1\n", []),
+        ("n,at\n1,1359590400\n", ["--time", "at", "--time-unit", "s"]),
+        ("n,at\n1,1359590400000\n", ["--time", "at", "--time-unit", "ms"]),
+        ("n,at\n1,01/31/2013 00:00\n", ["--time", "at", "--time-format", "%m/%d/%Y %H:%M"]),
+        ("n;at\n1;2013-01-31 00:00:00\n", ["--delimiter", ";"]),
+        ("n,When it was\n1,2013-01-31 00:00:00\n", ["--rename", "When it was=at"]),
+        ("n,at,x\n1,2013-01-31 00:00:00,a\n", ["--exclude", "x", "--null", "NA"]),
+    ],
+)
+def test_a_table_from_any_file(
+    warehouse: Path, text: str, words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("a.csv").write_text(text)
+    assert main(["load", "a.csv", "-t", "t", "--create", "--with", "late=accept", *words]) == 0
+    assert "CREATE STREAMING TABLE" in capsys.readouterr().out
+    column = "day" if "day" in text else "at"
+    found = ask(warehouse, f'SELECT n, "{column}" FROM t')
+    assert found == [(1, dt.datetime(2013, 1, 31))]
+    given = ask(warehouse, "SELECT value FROM tidemill.settings WHERE is_given AND name = 'late'")
+    assert given == [("accept",)]
+
+
+def test_other_encodings_and_spellings(warehouse: Path) -> None:
+    text = "at;ort;wert\n2013-01-31;Zürich;1,5\n2013-02-01;NA;NA\n"
+    Path("a.csv").write_bytes(text.encode("latin-1"))
+    words = ["--encoding", "latin-1", "--decimal-separator", ",", "--null", "NA"]
+    words += ["--filename", "datei", "--delimiter", ";"]
+    assert main(["load", "a.csv", "-t", "t", "--create", *words]) == 0
+    found = ask(warehouse, "SELECT ort, wert, datei FROM t ORDER BY at")
+    assert found == [("Zürich", 1.5, "a.csv"), (None, None, "a.csv")]
+
+
+def test_a_file_without_times_becomes_a_reference_table(
+    warehouse: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("a.csv").write_text("code,name\n1,one\n2,two\n")
+    assert main(["load", "a.csv", "-t", "places", "--create"]) == 0
+    out = capsys.readouterr().out
+    assert 'CREATE TABLE "places" ("code" BIGINT, "name" VARCHAR)' in out
+    assert "COPY 2" in out
+    assert ask(warehouse, "SELECT count(*) FROM places") == [(2,)]
+
+
+def test_the_partition_suits_the_span(warehouse: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    days = [dt.date(2013, 1, 1) + dt.timedelta(days=at) for at in range(180)]
+    Path("a.csv").write_text("day,n\n" + "".join(f"{day},1\n" for day in days))
+    assert main(["load", "a.csv", "-t", "t", "--create"]) == 0
+    assert "partition = '1 day'" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "message"),
+    [
+        ("", [], "cannot read"),
+        ("n,at\n1,1359590400\n", ["--time", "at"], "--time-unit"),
+        ("n,at\n1,yesterday\n", ["--time", "at"], "--time-format"),
+        ("n,at\n1,2013-01-31\n", ["--time", "time"], "no column"),
+        ("n,at\n1,2013-01-31\n", ["--with", "partition=never"], "partition"),
+        ("n,at\n1,2013-01-31\n", ["--time-unit", "weeks"], "timeunit"),
+    ],
+)
+def test_a_load_that_fails_leaves_no_table(
+    warehouse: Path, text: str, words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    body = "".join(f"2013-01-31,{n}\n" for n in range(100_000))  # more than DuckDB looks at
+    Path("a.csv").write_text(text if words else f"at,n\n{body}2013-01-31,x\n")
+    assert main(["load", "a.csv", "-t", "t", "--create", *words]) == 1
+    assert message in capsys.readouterr().err
+    assert tables(warehouse) == []

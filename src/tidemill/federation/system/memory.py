@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tidemill.catalog.model import FILE_ROWS, LOADED, History, Table
+from tidemill.catalog.model import APPENDED, FILE_ROWS, LOADED, History, Table
 from tidemill.federation.system.rooms import Rooms, make_table_of_rows
 from tidemill.hot.table import HotTable
 
@@ -152,7 +152,8 @@ def ingest(rooms: Rooms) -> pa.Table:
 
 def _ingest(rooms: Rooms, hot: HotTable) -> Row:
     counters = hot.counters.dump()
-    loads = [count for count in rooms.counts(hot.table.table_id) if count.state == LOADED]
+    counts = rooms.counts(hot.table.table_id)
+    loads = [each for each in counts if each.state == LOADED and each.source != APPENDED]
     loaded = sum(count.rows for count in loads)
     counters["stored"] += loaded
     counters["rejected"] += sum(count.rejected for count in loads)
