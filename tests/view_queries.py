@@ -8,13 +8,7 @@ floating point is a multiple of a quarter. A query has the text of the view, and
 
 - ``query``: the same with views that it reads written out, for the warehouse to answer directly;
 - ``model``: the same for a plain DuckDB with the rows in their order of arrival, in which
-  ``{now}`` is the moment and ``{since}`` the number of changes that reference tables had seen when
-  the view was made; None where Tidemill's own windows are in it.
-
-``is_below`` says that reference tables are joined below the grouping: rows keep the partners that
-they had when they arrived, so that only the model knows the answer. Its streams have a column
-``version``, the number of changes that had been made when a row arrived, and its reference
-table ``r`` has all of its versions in ``r_all``.
+  ``now()`` is the moment; None where Tidemill's own windows are in it.
 """
 
 from __future__ import annotations
@@ -168,7 +162,6 @@ class ViewQuery:
     model: str | None
     columns: tuple[str, ...]
     is_ordered: bool = False
-    is_below: bool = False
 
 
 @dataclass(frozen=True)
@@ -178,7 +171,6 @@ class _Source:
     text: str
     model: str | None
     added: tuple[str, ...] = ()
-    is_below: bool = False
     keys: tuple[str, ...] | None = None  # it can be grouped by these alone, and not filtered
 
 
@@ -246,11 +238,8 @@ class ViewQueries:
         """Rows with their partners of a reference table."""
         kind = self.rng.choice(("JOIN", "LEFT JOIN"))
         more = self.rng.choice(("", "", " AND y.w > 0"))
-        model = (
-            f"{name} x {kind} r_all y ON x.k = y.k{more} "
-            "AND y.version = greatest(x.version, {since})"
-        )
-        return _Source(f"{name} x {kind} r y ON x.k = y.k{more}", model, ("y.label",), True)
+        text = f"{name} x {kind} r y ON x.k = y.k{more}"
+        return _Source(text, text, ("y.label",))
 
     # -- shapes
 
@@ -273,7 +262,7 @@ class ViewQueries:
         if source.model is not None:
             model = text.replace(f"FROM {source.text}", f"FROM {source.model}", 1)
         columns = tuple(item.rpartition(" AS ")[2] for item in items)
-        return ViewQuery(text, text, model, columns, is_below=source.is_below)
+        return ViewQuery(text, text, model, columns)
 
     def keys(self, source: _Source, keys_max: int) -> list[str]:
         rng = self.rng
@@ -323,7 +312,7 @@ class ViewQueries:
     def joined_above(self) -> ViewQuery:
         """Groups with reference rows: these the view follows."""
         query = self.grouped(2)
-        if not any(name.startswith("g") for name in query.columns) or query.is_below:
+        if not any(name.startswith("g") for name in query.columns):
             return query
         kind = self.rng.choice(("JOIN", "LEFT JOIN"))
         on = "CAST(y.k AS VARCHAR) = CAST(w.g0 AS VARCHAR)"
@@ -391,7 +380,6 @@ class ViewQueries:
             form.replace("{}", f"({view.query})"),
             model,
             columns,
-            is_below=view.is_below,
         )
 
 
@@ -415,8 +403,7 @@ def _both(one: ViewQuery, two: ViewQuery, form: str) -> ViewQuery:
     text, query = put(one.text, two.text), put(one.query, two.query)
     assert text is not None
     assert query is not None
-    is_below = one.is_below or two.is_below
-    return ViewQuery(text, query, put(one.model, two.model), one.columns, is_below=is_below)
+    return ViewQuery(text, query, put(one.model, two.model), one.columns)
 
 
 # -- windows

@@ -155,6 +155,12 @@ class DiskFullError(DurabilityError):
     code = "disk_full"
 
 
+class ViewFailedError(QueryError):
+    """A view's own expressions fail on rows of its stream; the stream goes on without it."""
+
+    code = "view_failed"
+
+
 class CorruptLogError(TidemillError):
     """A log or warehouse file fails its checksum where that cannot be a torn tail."""
 

@@ -26,6 +26,7 @@ from tidemill.history.reading import deleted_seqs, find_keys, prune
 from tidemill.history.storage import Storage
 from tidemill.hot import keys
 from tidemill.hot.primary import Key
+from tidemill.hot.retention import horizon_us
 from tidemill.hot.table import HotTable
 from tidemill.hot.tier import HotTier
 from tidemill.pipeline.compact import CompactJob, ExpireJob, expired_with_digests, plan_compact
@@ -210,10 +211,9 @@ class Keeping:
             table = snapshot.table(table_id)
             if hot is None or table is None or not history.files:
                 continue
-            now_us = hot.progress.now_us()
-            retention = table.settings["retention"]
-            if retention is not None and now_us is not None:
-                bounds = now_us - retention, self._clock.now_us() - retention
+            horizon = horizon_us(table, hot.progress.now_us())
+            if horizon is not None:
+                bounds = horizon, self._clock.now_us() - table.settings["retention"]
                 is_new = not self.pipeline.pending(table_id, "expire")
                 if is_new and expired_with_digests(snapshot, table_id, *bounds):
                     self.submit(ExpireJob(table, self._catalog, *bounds), MOVE_PRIORITY)

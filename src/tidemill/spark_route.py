@@ -17,8 +17,10 @@ import pyarrow as pa
 from sqlglot import exp
 
 from tidemill.catalog.model import Table
+from tidemill.clock import from_us
 from tidemill.errors import QueryError
 from tidemill.federation.duck import REFERENCE, Duck
+from tidemill.federation.past import since_of
 from tidemill.federation.planner import HOT
 from tidemill.federation.references import physical_name
 from tidemill.federation.runner import Filled, Runner, Selected
@@ -126,6 +128,7 @@ class SparkSqlRoute:
             buried,
             self._given(columns, quote(view), {view: chosen.table}),
             {c.name: _STORED[c.type.name] for c in columns if c.type.name in _STORED},
+            _since(chosen),
         )
 
     def _references(self, filled: Filled, query: SparkQuery) -> list[SparkTable]:
@@ -162,6 +165,19 @@ class SparkSqlRoute:
                 "rows have values that Spark's SQL cannot hold", detail=error.message
             ) from error
         return rows
+
+
+def _since(chosen: Selected) -> tuple[str, str, str] | None:
+    """From when on the retention lets rows of files be seen, where some are older."""
+    parts = chosen.past.parts if chosen.past is not None else ()
+    for part in parts:
+        since = since_of(chosen.scan.table, part.horizon_us) if chosen.scan.table else None
+        if since and any(file.time_min_us < since.time_us for file in part.pruned.files):
+            column = since.column
+            text = from_us(since.time_us).isoformat(sep=" ")
+            zone = "" if column.type.name == "TIMESTAMP" else "+00:00"
+            return column.name, spark_type(column.type.name) or "TIMESTAMP", f"{text}{zone}"
+    return None
 
 
 def _is_readable(name: str) -> bool:

@@ -38,8 +38,6 @@ POINTS = (
     "view.dropped",
     "backfill.written",
     "backfill.committed",
-    "seal.written",
-    "seal.committed",
     "kept.followed",
     "kept.evaluated",
     "kept.stored",

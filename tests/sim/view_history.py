@@ -6,8 +6,7 @@ out is a history too, and ``shrunk`` finds a short one that still fails.
 
 After every step each view must answer what a plain DuckDB answers over the rows that are in the
 warehouse; where that does not know all the words, and after the last step, what its query answers
-when it is run directly. Views that join reference tables below their grouping are compared with
-that DuckDB only, which keeps every version of those tables (see ``view_queries``).
+when it is run directly.
 """
 
 from __future__ import annotations
@@ -61,29 +60,23 @@ class Model:
     """The rows that are in the warehouse, in a plain DuckDB."""
 
     duck: duckdb.DuckDBPyConnection = field(default_factory=duckdb.connect)
-    version: int = 0
     ids: dict[str, set[int]] = field(default_factory=dict)
 
     def create(self, streams: Sequence[Stream]) -> None:
-        self.version = 0
         self.duck.execute("SET TimeZone = 'UTC'; SET threads = 1")
         for stream in streams:
             columns = ", ".join(f"{name} {kind}" for name, kind in stream.kinds.items())
-            self.duck.execute(f"CREATE OR REPLACE TABLE {stream.name} ({columns}, version INTEGER)")
+            self.duck.execute(f"CREATE OR REPLACE TABLE {stream.name} ({columns})")
             self.ids[stream.name] = set()
         self.duck.execute(f"CREATE OR REPLACE TABLE r ({REFERENCE_COLUMNS})")
-        self.duck.execute(f"CREATE OR REPLACE TABLE r_all (version INTEGER, {REFERENCE_COLUMNS})")
 
     def follow(self, stream: Stream, there: set[int], sent: dict[int, dict[str, Any]]) -> None:
         """Take the rows that are there now, and no others."""
         held = self.ids[stream.name]
         new, gone = sorted(there - held), held - there
         if new:
-            schema = pa.schema(
-                [(name, _arrow_of(kind)) for name, kind in stream.kinds.items()]
-                + [("version", pa.int32())]
-            )
-            rows = [{**sent[number], "version": self.version} for number in new]
+            schema = pa.schema([(name, _arrow_of(kind)) for name, kind in stream.kinds.items()])
+            rows = [sent[number] for number in new]
             tm_new = pa.Table.from_pylist(rows, schema)  # noqa: F841  (read by name)
             self.duck.execute(f"INSERT INTO {stream.name} SELECT * FROM tm_new")
         if gone:
@@ -93,15 +86,12 @@ class Model:
 
     def change(self, rows: list[tuple[Any, ...]]) -> None:
         """The reference table as it is now."""
-        self.version += 1
         self.duck.execute("DELETE FROM r")
         if rows:
             self.duck.executemany("INSERT INTO r VALUES (?, ?, ?)", rows)
-        self.duck.execute(f"INSERT INTO r_all SELECT {self.version}, * FROM r")
 
-    def answer(self, text: str, now: datetime, since: int) -> list[tuple[Any, ...]]:
-        text = text.replace("now()", f"TIMESTAMPTZ '{now}+00'").replace("{since}", str(since))
-        return self.duck.execute(text).fetchall()
+    def answer(self, text: str, now: datetime) -> list[tuple[Any, ...]]:
+        return self.duck.execute(text.replace("now()", f"TIMESTAMPTZ '{now}+00'")).fetchall()
 
 
 def _arrow_of(kind: str) -> pa.DataType:
@@ -111,10 +101,9 @@ def _arrow_of(kind: str) -> pa.DataType:
 
 @dataclass
 class Made:
-    """A view of a history, and how many changes reference tables had seen before it."""
+    """A view of a history."""
 
     query: ViewQuery
-    since: int
     reads: str | None  # another view
     is_waiting: bool = False  # for its back-fill: it lacks rows meanwhile
 
@@ -202,11 +191,11 @@ class History:
             found = self.db.sql(f'SELECT * FROM "{name}"').fetchall()
             if made.is_waiting:
                 continue
-            if made.query.model is None or (is_last and not made.query.is_below):
+            if made.query.model is None or is_last:
                 wanted = self.db.sql(made.query.query).fetchall()
                 self.compare(name, made, found, wanted, "its query")
             if made.query.model is not None:
-                wanted = self.model.answer(made.query.model, self.now, made.since)
+                wanted = self.model.answer(made.query.model, self.now)
                 self.compare(name, made, found, wanted, "the model")
 
     def compare(self, name: str, made: Made, found: Any, wanted: Any, other: str) -> None:
@@ -369,7 +358,7 @@ class History:
     def make(self, name: str, rng: random.Random, others: dict[str, Made], head: str) -> None:
         queries = ViewQueries(rng, tuple(self.streams.values()), self.start)
         query, reads = queries.take({other: made.query for other, made in others.items()})
-        is_waiting = head == "CREATE" and not query.is_below and rng.random() < WAITING_SHARE
+        is_waiting = head == "CREATE" and rng.random() < WAITING_SHARE
         if is_waiting:
             self.db._views._backfill = lambda *_: None  # type: ignore[method-assign]
         self.sql(f'{head} MATERIALIZED VIEW "{name}" AS {query.text}')
@@ -377,7 +366,7 @@ class History:
             self.fill(rng)
             self.sql(f'REFRESH MATERIALIZED VIEW "{name}"')
         self.views.pop(name, None)
-        self.views[name] = Made(query, self.model.version, reads, is_waiting)
+        self.views[name] = Made(query, reads, is_waiting)
 
     def fill(self, rng: random.Random) -> None:
         """Let back-fills run that were held back."""

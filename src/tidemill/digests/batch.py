@@ -26,19 +26,26 @@ class Rows:
     def __init__(self, table: pa.Table) -> None:
         self.table = table
         self._columns: dict[int, pa.Array] = {}
-        self._greatest: dict[int, int] = {}
+        self._ends: dict[int, tuple[int, int]] = {}
 
     def column(self, at: int) -> pa.Array:
         if at not in self._columns:
             self._columns[at] = whole(self.table.column(at))
         return self._columns[at]
 
-    def greatest(self, name: str) -> int:
-        """The greatest entry of a column of times, in microseconds."""
+    def ends(self, name: str) -> tuple[int, int]:
+        """The least and the greatest entry of a column of times, in microseconds."""
         at = self.table.column_names.index(name)
-        if at not in self._greatest:
-            self._greatest[at] = pc.max(self.table.column(at)).cast(pa.int64()).as_py()
-        return self._greatest[at]
+        if at not in self._ends:
+            ends = pc.min_max(self.table.column(at))
+            low, high = (ends[end].cast(pa.int64()).as_py() for end in ("min", "max"))
+            self._ends[at] = low, high
+        return self._ends[at]
+
+    def since(self, name: str, time_us: int) -> Rows:
+        """Those whose time is not before another."""
+        times = self.table.column(name).cast(pa.int64())
+        return Rows(self.table.filter(pc.greater_equal(times, time_us)))
 
 
 class Batch:

@@ -74,6 +74,10 @@ class Coder(Protocol):
 
     @property
     def nbytes(self) -> int: ...
+    @property
+    def places(self) -> Hashed | None:
+        """The table by which codes are found, if there is one."""
+        ...
 
 
 def coder_for(kind: SqlType) -> Coder:
@@ -253,6 +257,10 @@ class NumberCoder:
     def nbytes(self) -> int:
         return self._slots.nbytes + (self._wide.nbytes if self._wide else 0)
 
+    @property
+    def places(self) -> Hashed | None:
+        return None
+
 
 class FloatCoder:
     """Floats by their bits, with one NaN and one zero."""
@@ -291,6 +299,10 @@ class FloatCoder:
     @property
     def nbytes(self) -> int:
         return self._slots.nbytes + self._known.nbytes
+
+    @property
+    def places(self) -> Hashed | None:
+        return self._known
 
 
 class TextCoder:
@@ -355,6 +367,10 @@ class TextCoder:
     @property
     def nbytes(self) -> int:
         return self._slots.nbytes + self._known.nbytes + self._texts.nbytes
+
+    @property
+    def places(self) -> Hashed | None:
+        return self._known
 
 
 class _Texts:

@@ -106,6 +106,10 @@ class _Member:
         return sum(cell.nbytes for cell in self.cells)
 
 
+GROUPS_KNOWN = 1_024  # from so many on, their size is known
+GROUP_BYTES = 512  # of a group, before that: tables of places are made for many at once
+
+
 class DenseGroup:
     """One index, and the cells of the digests that share it."""
 
@@ -273,6 +277,12 @@ class DenseGroup:
         if name is not None:
             return self._members[name].nbytes
         return self.index.nbytes + sum(member.nbytes for member in self._members.values())
+
+    def growth(self, rows: int) -> int:
+        """The bytes that rows may take at most, if each is a new group of the usual size."""
+        groups = self.index.groups
+        each = self.nbytes() // groups if groups >= GROUPS_KNOWN else GROUP_BYTES
+        return rows * each + self.index.growth(rows)
 
     def clear(self) -> None:
         self.index.clear()

@@ -53,6 +53,11 @@ class KeyIndex:
         tables = self._table.nbytes + sum(table.nbytes for table in self._narrow.values())
         return tables + sum(coder.nbytes for coder in self._coders)
 
+    def growth(self, count: int) -> int:
+        """The bytes that tables of places take more, if so many new groups come."""
+        tables = [self._table, *self._narrow.values(), *(coder.places for coder in self._coders)]
+        return sum(table.growth(count) for table in tables if isinstance(table, Hashed))
+
     def slots(self, columns: Sequence[pa.ChunkedArray | pa.Array], rows: int) -> Array:
         """The slot of every row; keys that are new get the next ones."""
         if not self._coders:

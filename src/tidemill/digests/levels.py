@@ -82,7 +82,9 @@ class LevelState:
 
     @property
     def nbytes(self) -> int:
-        return sum(table.nbytes for level in self._levels for table in level)
+        """What is held; tables that are still to be merged take as much again meanwhile."""
+        sizes = [table.nbytes for level in self._levels for table in level]
+        return sum(sizes) if len(sizes) < 2 else 2 * sum(sizes)
 
     def clear(self) -> None:
         self._levels = []

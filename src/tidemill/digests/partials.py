@@ -15,7 +15,7 @@ exact cursors of the engine).
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -60,6 +60,33 @@ class Origin:
     hi_us: int
     time_us: tuple[int, int]
     seqs: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class FailedPartials(NewFile):
+    """Stands for partials that could not be computed, and says why; there is no such file."""
+
+    error: str = ""
+
+
+@contextmanager
+def failing_alone(digest: Digest, origin: str, found: list[NewFile]) -> Iterator[None]:
+    """Around the computing of partials: where the view's expressions fail, ``found`` says so in
+    place of files. What is wrong with the machine (disk, memory of the process) is raised."""
+    try:
+        yield
+    except (duckdb.InterruptException, duckdb.IOException, duckdb.FatalException):
+        raise
+    except (duckdb.Error, pa.ArrowException, OverflowError) as error:
+        text = str(error).strip() or type(error).__name__
+        path = f"{digest.table_id}/failed"
+        nothing = (0,) * 9
+        found[:] = [FailedPartials(path, FILE_DIGEST, *nothing, origin=origin, error=text)]
+
+
+def failure_of(files: Iterable[NewFile]) -> str | None:
+    """Why partials could not be computed, if some could not."""
+    return next((file.error for file in files if isinstance(file, FailedPartials)), None)
 
 
 # -- queries

@@ -20,10 +20,12 @@ Spans = tuple[tuple[int, int], ...]
 @dataclass(frozen=True)
 class Progress:
     """``from_us`` None: complete; ``US_MAX``: nothing yet. ``sealed`` are ranges of sequence
-    numbers, both ends included."""
+    numbers, both ends included. ``failed`` says why a digest could not be kept: it has nothing, and
+    gets nothing, until somebody asks for it to be made again."""
 
     from_us: int | None = None
     sealed: Spans = ()
+    failed: str | None = None
 
     @classmethod
     def read(cls, text: str | None) -> Progress:
@@ -34,7 +36,7 @@ class Progress:
         """
         given = json.loads(text) if text else {}
         sealed = tuple((first, last) for first, last in given.get("sealed", ()))
-        return cls(given.get("from_us"), sealed)
+        return cls(given.get("from_us"), sealed, given.get("failed"))
 
     @classmethod
     def nothing(cls) -> Progress:
@@ -43,7 +45,8 @@ class Progress:
 
     @property
     def text(self) -> str:
-        return json.dumps({"from_us": self.from_us, "sealed": self.sealed})
+        given = {"from_us": self.from_us, "sealed": self.sealed}
+        return json.dumps(given if self.failed is None else {**given, "failed": self.failed})
 
     @property
     def is_complete(self) -> bool:
@@ -58,9 +61,13 @@ class Progress:
     def covers(self, lo_us: int) -> bool:
         """Whether whatever is written to the partition that begins there belongs into the digest;
         otherwise the back-fill will find it."""
+        if self.failed is not None:
+            return False
         return self.from_us is None or (self.from_us != US_MAX and lo_us >= self.from_us)
 
     def lowered(self, from_us: int | None) -> Progress:
+        if self.failed is not None:
+            return self
         return Progress() if from_us is None else replace(self, from_us=from_us)
 
     def with_sealed(self, spans: Sequence[tuple[int, int]]) -> Progress:

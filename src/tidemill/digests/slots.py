@@ -133,6 +133,12 @@ class Hashed:
     def nbytes(self) -> int:
         return self._keys.nbytes + self._slots.nbytes
 
+    def growth(self, count: int) -> int:
+        """The bytes that so many new keys may take: a larger table takes the old one's place, at
+        the latest when keys are packed anew."""
+        after = 12 << (4 * (self.count + count) - 1).bit_length()
+        return max(after - self.nbytes, 0)
+
     def _home(self, keys: Array) -> Array:
         mixed = keys.view(np.uint64) * _MULTIPLIER
         return (mixed >> np.uint64(64 - self._bits)).view(np.int64)

@@ -50,7 +50,7 @@ from tidemill.errors import UnknownNameError
 from tidemill.federation.replaced import rows_in_log
 from tidemill.history.deletes import may_delete
 from tidemill.history.ranges import RangeCondition
-from tidemill.history.reading import Pruned, prune, scan_sql, side_sql
+from tidemill.history.reading import Pruned, Since, prune, scan_sql, side_sql
 from tidemill.history.storage import Storage
 from tidemill.hot.table import HotTable
 from tidemill.hot.view import View, Wanted
@@ -109,6 +109,7 @@ class Part:
     pruned: Pruned
     buried: tuple[int, ...] = ()
     seq_range: tuple[int, int] | None = None
+    horizon_us: int | None = None  # no older row may be seen
     without: tuple[tuple[int, int], ...] = ()
 
 
@@ -158,6 +159,7 @@ def _part_sql(storage: Storage, table: Table, part: Part, with_seq: bool) -> str
         with_seq=with_seq or must_filter,
         buried=part.buried,
         seq_range=part.seq_range,
+        since=since_of(table, part.horizon_us),
     )
     if not must_filter:
         return f"({text})"
@@ -166,12 +168,20 @@ def _part_sql(storage: Storage, table: Table, part: Part, with_seq: bool) -> str
     return f"(SELECT {columns} FROM ({text}) WHERE {tests})"
 
 
+def since_of(table: Table, horizon_us: int | None) -> Since | None:
+    """What may be seen of a table's files."""
+    if horizon_us is None or table.time_column is None:
+        return None
+    return Since(table.get_column(table.time_column), horizon_us)
+
+
 def present(history: History, view: View, wanted: Wanted) -> PastScan:
     """What a scan of the newest snapshot reads of history, beside its hot rows."""
     if not history.files:
         return PastScan((), 0)
     pruned = _pruned(history, wanted)
-    return PastScan((Part(pruned, tuple(sorted(view.buried))),), _row_files(history))
+    part = Part(pruned, tuple(sorted(view.buried)), horizon_us=wanted.horizon_us)
+    return PastScan((part,), _row_files(history))
 
 
 def past(
@@ -215,11 +225,22 @@ def past(
     return PastScan(tuple(parts), total, pin), table_rows
 
 
+def seen_from(
+    scan: PastScan, rows: pa.Table, table: Table, horizon_us: int | None
+) -> tuple[PastScan, pa.Table]:
+    """What a reader of the past was shown of it: rows that the retention kept then."""
+    if horizon_us is None or table.time_column is None:
+        return scan, rows
+    parts = tuple(replace(part, horizon_us=horizon_us) for part in scan.parts)
+    times = rows.column(table.time_column).cast(pa.int64())
+    return replace(scan, parts=parts), rows.filter(pc.greater_equal(times, horizon_us))
+
+
 def _since(source: History, wanted: Wanted, span: tuple[int, int]) -> Part:
     """Rows of a span in the files of a later snapshot. Rows of loads have numbers in between;
     those of that time are in its own files."""
     without = tuple((each.first_seq, each.last_seq) for each in source.reservations)
-    return Part(_pruned(source, wanted), (), span, without)
+    return Part(_pruned(source, wanted), (), span, without=without)
 
 
 def _since_with_keys(

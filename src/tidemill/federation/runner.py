@@ -27,7 +27,16 @@ from tidemill.errors import UnknownNameError, UnsupportedError
 from tidemill.federation.duck import Duck
 from tidemill.federation.lookup import ROWS_MAX as LOOKUP_ROWS_MAX
 from tidemill.federation.lookup import answer, exact_conditions
-from tidemill.federation.past import PastScan, Pin, Pins, past, present, side_files_sql
+from tidemill.federation.past import (
+    Deleted,
+    PastScan,
+    Pin,
+    Pins,
+    past,
+    present,
+    seen_from,
+    side_files_sql,
+)
 from tidemill.federation.planner import HOT, LATE, NOW, REJECTED, SYSTEM, VIEW, FileRead, Plan, Scan
 from tidemill.federation.scans import KEYS_MAX, Asked, wanted_of
 from tidemill.federation.system import SystemTables
@@ -35,6 +44,7 @@ from tidemill.history.checking import Reads
 from tidemill.history.guard import Guard
 from tidemill.history.reading import deleted_seqs
 from tidemill.history.storage import Storage
+from tidemill.hot.retention import horizon_us
 from tidemill.hot.side import SideTable
 from tidemill.hot.table import HotTable
 from tidemill.hot.view import Condition, Selection, View, Wanted
@@ -150,6 +160,7 @@ class Moment:
     params: Params
     now_us: int
     began_s: float
+    horizons: Mapping[int, int | None]  # by table: no older row may be seen
     answers: dict[int, pa.Table] = field(default_factory=dict)  # of continuous views
 
 
@@ -213,14 +224,21 @@ class Runner:
             filled.sql, filled.values, filled.sources, bounded=filled.may_be_large
         )
 
-    def fill(self, plan: Plan, params: Params, at_us: int | None = None) -> Filled:
+    def fill(
+        self,
+        plan: Plan,
+        params: Params,
+        at_us: int | None = None,
+        horizons: Mapping[int, int | None] | None = None,
+    ) -> Filled:
         """Values, then views of all tables, then the snapshot, then the rows that can matter.
 
-        With ``at_us``, that moment is now for the statement and for all its tables."""
+        With ``at_us``, that moment is now for the statement and for all its tables. ``horizons``
+        says of tables from when on rows may be seen, instead of their retention."""
         scans = list(_scans(plan))
         views = {s.table.table_id: s.table for s in scans if s.kind == VIEW and s.table is not None}
         if not views:
-            return self.fill_at(plan, params, self._look(scans, at_us))
+            return self.fill_at(plan, params, self._look(scans, at_us, horizons))
         assert self.views is not None
         if (
             at_us is None
@@ -265,7 +283,13 @@ class Runner:
         files: list[str] = found.column(0).to_pylist()
         return files
 
-    def _look(self, scans: Iterable[Scan], at_us: int | None) -> Moment:
+    def _look(
+        self,
+        scans: Iterable[Scan],
+        at_us: int | None,
+        horizons: Mapping[int, int | None] | None = None,
+    ) -> Moment:
+        limits = dict(horizons or {})
         views: dict[int, View] = {}
         heard: dict[int, frozenset[str]] = {}
         sides: dict[tuple[int, str], SideTable] = {}
@@ -277,7 +301,8 @@ class Runner:
             hot = self._table(scan.table)
             if scan.kind == HOT and scan.table.table_id not in views:
                 fixed = None if at_us is None else NowBounds(at_us, at_us)
-                clocks[scan.table.name.lower()] = fixed or bounds_of(hot)
+                now = clocks[scan.table.name.lower()] = fixed or bounds_of(hot)
+                limits.setdefault(scan.table.table_id, horizon_of(hot, now))
                 heard[scan.table.table_id] = hot.forgotten
                 views[scan.table.table_id] = hot.view()
             elif scan.kind != HOT:
@@ -285,7 +310,8 @@ class Runner:
                 sides[scan.table.table_id, scan.kind] = side.hold()
         # Memory first, the snapshot second: rows go from the one to the other, never back.
         now_us = self._clock.now_us() if at_us is None else at_us
-        return Moment(views, heard, sides, clocks, self._pins.pin(), None, now_us, began_s)
+        pin = self._pins.pin()
+        return Moment(views, heard, sides, clocks, pin, None, now_us, began_s, limits)
 
     def _fill(self, plan: Plan, values: dict[str, object], moment: Moment) -> Filled:
         if plan.uses_now:
@@ -358,6 +384,8 @@ class Runner:
         newest = scan.newest if len(asked) == len(scan.conjuncts) else None
         wanted = wanted_of(table, asked, scan.with_seq, newest)
         self._note_window(table, wanted)
+        if scan.as_of is None:
+            wanted = wanted.within(moment.horizons[table.table_id])
         view = moment.views[table.table_id].after(history.moved_seq)
         if scan.as_of is not None:
             return self._select_past(scan, moment, view, wanted)
@@ -415,11 +443,32 @@ class Runner:
             at_us,
             deleted,
         )
+        found, rows = seen_from(
+            found, rows, scan.table, self._past_horizon(hot, moment, view, at_us, deleted)
+        )
         files_sql = found.sql(self._storage, scan.table, wanted.with_seq)
         if keys and files_sql is None:
             files_sql = f"SELECT * FROM {quote(scan.source)} WHERE false"
         reads = self._reads(scan, found)
         return Selected(scan, rows, wanted, None, found, files_sql, at_us, reads, keys)
+
+    def _past_horizon(
+        self, hot: HotTable, moment: Moment, view: View, at_us: int, deleted: Deleted
+    ) -> int | None:
+        """From when on rows were seen at a moment; an event clock said then what the rows do."""
+        if hot.table.settings["retention"] is None or not hot.progress.is_event:
+            return horizon_us(hot.table, at_us)
+        snapshot, table = moment.pin.snapshot, hot.table
+        wanted = Wanted(with_seq=True)
+        found, rows = past(self._catalog, self._pins, hot, snapshot, view, wanted, at_us, deleted)
+        time = quote(table.time_column or "")
+        future = hot.progress.max_future_us
+        believed = "" if future is None else f" WHERE epoch_us({time}) <= {at_us + future}"
+        parts = [f"SELECT {time} FROM tm_past", found.sql(self._storage, table, True)]
+        texts = [f"SELECT {time} FROM ({part})" for part in parts if part is not None]
+        sql = f"SELECT max(epoch_us({time})) FROM ({' UNION ALL '.join(texts)}){believed}"
+        newest, _ = self._duck.query(sql, {}, {"tm_past": rows}, exact=True)
+        return horizon_us(table, newest.column(0)[0].as_py())
 
     def _note_window(self, table: Table, wanted: Wanted) -> None:
         """Tell the mover how far back queries read."""
@@ -458,6 +507,12 @@ def _scans(plan: Plan) -> Iterator[Scan]:
         yield from _scans(query.plan)
 
 
+def stream_ids(plan: Plan) -> tuple[int, ...]:
+    """The streaming tables that a plan reads, by their ids."""
+    found = {scan.table.table_id for scan in _scans(plan) if scan.kind == HOT and scan.table}
+    return tuple(sorted(found))
+
+
 def bounds_of(hot: HotTable) -> NowBounds:
     """What the table calls now. It is asked before the view is taken: a row that arrives between
     the two is newer than the upper bound, and RECENT leaves it to the next reader."""
@@ -465,6 +520,11 @@ def bounds_of(hot: HotTable) -> NowBounds:
     if now_us is None:  # an event clock that believes nothing yet: nothing is recent
         return NowBounds(TIME_US_MIN, TIME_US_MIN)
     return NowBounds(now_us, TIME_US_MAX if upper_us is None else upper_us)
+
+
+def horizon_of(hot: HotTable, now: NowBounds) -> int | None:
+    """From when on rows may be seen, by what the table calls now."""
+    return horizon_us(hot.table, None if now.now_us == TIME_US_MIN else now.now_us)
 
 
 def _asked(scan: Scan, values: Mapping[str, object]) -> list[Asked]:

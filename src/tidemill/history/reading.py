@@ -42,6 +42,19 @@ class HasColumns(Protocol):
 
 
 @dataclass(frozen=True)
+class Since:
+    """Rows from a time on, by the table's time column."""
+
+    column: Column
+    time_us: int
+
+    def test(self) -> str:
+        zone = "" if self.column.type.name == "TIMESTAMP" else "tz"
+        name = read_expression(self.column, "f." + quote(self.column.name))
+        return f"{name} >= make_timestamp{zone}({self.time_us}::BIGINT)"
+
+
+@dataclass(frozen=True)
 class Pruned:
     """The files of rows that a query can need, the files of deletes that concern them, how much
     there was, and how many files each condition ruled out."""
@@ -142,25 +155,35 @@ def scan_sql(
     with_seq: bool = False,
     buried: Iterable[int] = (),
     seq_range: tuple[int, int] | None = None,
+    since: Since | None = None,
 ) -> str:
     """A SELECT of the files' rows: the table's columns in order and with their types (those named,
     or all), then ``_seq`` if wanted. ``buried`` are sequence numbers of rows to leave out besides
-    those in ``deletes``; ``seq_range`` keeps rows of a range of sequence numbers, ends included."""
+    those in ``deletes``; ``seq_range`` keeps rows of a range of sequence numbers, ends included;
+    ``since`` leaves older rows out."""
     wanted = _wanted(table, columns)
     if seq_range is not None:
         files = [f for f in files if f.seq_min <= seq_range[1] and f.seq_max >= seq_range[0]]
+    if since is not None:
+        files = [file for file in files if file.time_max_us >= since.time_us]
     if not files:
         return _no_rows(wanted, with_seq)
+    if since is not None:
+        cut = [file for file in files if file.time_min_us < since.time_us]
+        rest = [file for file in files if file.time_min_us >= since.time_us]
+    else:
+        cut, rest = [], list(files)
     gone = sorted(buried)
     spans = _spans([*deletes, *([] if not gone else [(gone[0], gone[-1])])])
-    touched = [file for file in files if _overlaps(spans, file)]
-    untouched = [file for file in files if not _overlaps(spans, file)]
     parts = []
-    if untouched:
-        parts.append(_select(storage, wanted, with_seq, untouched, seq_range))
-    if touched:
-        clean = _without(storage, touched, deletes, gone)
-        parts.append(_select(storage, wanted, with_seq, touched, seq_range, *clean))
+    for some, tests in ((rest, []), (cut, [since.test()] if since is not None else [])):
+        touched = [file for file in some if _overlaps(spans, file)]
+        untouched = [file for file in some if not _overlaps(spans, file)]
+        if untouched:
+            parts.append(_select(storage, wanted, with_seq, untouched, seq_range, "", *tests))
+        if touched:
+            clean = _without(storage, touched, deletes, gone)
+            parts.append(_select(storage, wanted, with_seq, touched, seq_range, *clean, *tests))
     return " UNION ALL ".join(parts)
 
 

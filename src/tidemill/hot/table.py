@@ -35,9 +35,10 @@ from tidemill.hot.offsets import Offsets
 from tidemill.hot.primary import PrimaryKeys
 from tidemill.hot.progress import Progress
 from tidemill.hot.published import ROW_BYTES_ESTIMATE, Published, Unit
+from tidemill.hot.retention import horizon_us
 from tidemill.hot.rows import RowWriter
 from tidemill.hot.side import REJECTED_SCHEMA, late_batch, rejected_batch
-from tidemill.hot.view import TIME_US_MIN, View
+from tidemill.hot.view import View
 from tidemill.hot.windows import Windows
 
 # A larger row goes the long way, where its true size is known and counted.
@@ -45,7 +46,6 @@ ROW_BYTES_MAX = 4 * ROW_BYTES_ESTIMATE
 NO_META: dict[str, Any] = {"g": 0, "k": 0, "s": None, "f": None}
 
 
-EXPIRY_STEPS = 8
 ROOM_POLL_S = 0.5
 
 
@@ -95,7 +95,6 @@ class HotTable:
         # Files whose rows are in the log, and of which the catalog may not know yet.
         self.packages: tuple[Package, ...] = ()
         self.relief: Callable[[HotTable], Relief] | None = None
-        self.expires_in_steps = False
         self.on_published: Callable[[HotTable], None] | None = None  # outside of all locks
         self._log: Log | None = None
         self._rows = RowWriter(table.schema)
@@ -433,21 +432,15 @@ class HotTable:
                 self._log.set_durability(table.settings["durability"])
         self.expire()
 
-    def expire(self, may_wait: bool = False) -> int:
+    def expire(self) -> int:
         """Drop blocks that retention no longer wants, and log segments nobody needs any more.
 
-        Where dropping is dear to somebody (``expires_in_steps``) and there is no hurry, it waits
-        until a part of the retention has passed."""
-        retention, now_us = self.table.settings["retention"], self.progress.now_us()
-        if retention is None or now_us is None:
-            dropped = 0
-        else:
-            before_us = now_us - retention
-            if may_wait and self.expires_in_steps:
-                is_due = before_us - self.view().span_us[0] >= retention // EXPIRY_STEPS
-                before_us = before_us if is_due else TIME_US_MIN
+        Their rows were not to be seen any more before that (``retention``)."""
+        before_us = horizon_us(self.table, self.progress.now_us())
+        dropped = 0
+        if before_us is not None:
+            aside_us = self._clock.now_us() - self.table.settings["retention"]
             with self._publish_lock:
-                aside_us = self._clock.now_us() - retention
                 dropped = self.published.expire(before_us, aside_us)
         if dropped and self._log is not None and not self._log_holds:
             self._log.remove_segments(self.published.needs, self.primary is not None)

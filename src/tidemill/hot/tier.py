@@ -113,4 +113,4 @@ class HotTier:
             if since_expire_s >= EXPIRE_EVERY_S:
                 since_expire_s = 0.0
                 for hot in tables:
-                    hot.expire(may_wait=True)
+                    hot.expire()

@@ -26,7 +26,7 @@ from tidemill.hot.interval import IntervalIndex
 from tidemill.hot.piece import Piece, rows_up_to
 from tidemill.hot.values import Range, hash_key
 
-TIME_US_MIN = -(2**63)
+TIME_US_MIN, TIME_US_MAX = -(2**63), 2**63 - 1
 # Above this share of a block, passing the whole block on is cheaper than picking rows.
 PICK_SHARE_MAX = 0.25
 
@@ -51,13 +51,22 @@ class Wanted:
     """What a scan can need: a span of time (both ends included) and conditions on columns.
 
     ``newest`` is set when only so many of the newest rows of the span matter (and no condition
-    is asked besides)."""
+    is asked besides). ``horizon_us`` is the oldest time that may be seen at all: while the rest
+    may select too much, no older row is ever selected."""
 
     low_us: int | None = None
     high_us: int | None = None
     conditions: tuple[Condition, ...] = ()
     with_seq: bool = False
     newest: int | None = None
+    horizon_us: int | None = None
+
+    def within(self, horizon_us: int | None) -> Wanted:
+        """The same, of rows that may be seen."""
+        if horizon_us is None:
+            return self
+        low_us = horizon_us if self.low_us is None else max(self.low_us, horizon_us)
+        return replace(self, low_us=low_us, horizon_us=horizon_us)
 
 
 @dataclass(frozen=True)
@@ -152,6 +161,14 @@ class View:
         held: tuple[Block | Piece, ...] = (*self.blocks, *self.tail)
         return sum(part.rows - rows_up_to(part, seq) for part in held if part.last_seq > seq)
 
+    def rows_since(self, horizon_us: int | None) -> int:
+        """How many rows may be seen, with the oldest time that may be."""
+        if horizon_us is None or horizon_us <= self.span_us[0]:
+            return self.rows
+        tails = [keys.words(piece.batch.column(self.table.time_column)) for piece in self.tail]
+        parts = [*(block.times for block in self.blocks), *tails]
+        return sum(int(np.count_nonzero(times >= horizon_us)) for times in parts)
+
     @cached_property
     def _whole(self) -> pa.Table:
         batches = [block.batch for block in self.blocks] + [piece.batch for piece in self.tail]
@@ -173,6 +190,7 @@ class View:
         """The rows that can matter to a scan."""
         if wanted.newest is not None:
             wanted = replace(wanted, low_us=self._low_of_newest(wanted))
+            wanted = wanted.within(wanted.horizon_us)
         chosen = _choose(self.table, wanted.conditions)
         if chosen is None and self._is_inside(wanted):
             count = len(self.blocks)
@@ -279,7 +297,15 @@ def _pick_block(block: Block, wanted: Wanted, chosen: _Chosen | None) -> Picked 
     if block.is_ordered:
         first = 0 if low is None else int(np.searchsorted(block.times, low, "left"))
         last = last if high is None else int(np.searchsorted(block.times, high, "right"))
+    elif wanted.horizon_us is not None and wanted.horizon_us > block.time_min_us:
+        return _picked_rows(block, np.flatnonzero(_in_span(block.times, low, high)))
     return Picked(block, first, last - first) if first < last else None
+
+
+def _picked_rows(part: Block | Piece, rows: RowNumbers) -> Picked | None:
+    if len(rows) == part.rows:
+        return Picked(part, 0, part.rows)
+    return Picked(part, rows=rows) if len(rows) else None
 
 
 def _pick_piece(
@@ -293,10 +319,7 @@ def _pick_piece(
         is_plain = keys.is_numeric(column.type) and not pa.types.is_floating(column.type)
         if is_plain and column.null_count == 0:
             mask &= matches(keys.words(column), condition)
-    rows = np.flatnonzero(mask)
-    if len(rows) == piece.rows:
-        return Picked(piece, 0, piece.rows)
-    return Picked(piece, rows=rows) if len(rows) else None
+    return _picked_rows(piece, np.flatnonzero(mask))
 
 
 def matches(words: npt.NDArray[Any], condition: Condition) -> npt.NDArray[np.bool_]:

@@ -30,6 +30,8 @@ from tidemill.digests.definition import Digest
 from tidemill.digests.partials import (
     Origin,
     cut_rows,
+    failing_alone,
+    failure_of,
     partials_of_scan,
     write_file,
     write_partials,
@@ -42,7 +44,7 @@ from tidemill.history.reading import scan_sql
 from tidemill.history.storage import Storage
 from tidemill.history.writing import SEQ
 from tidemill.hot.crash import point
-from tidemill.pipeline.digesting import DigestWork, Export, exported, without_loads
+from tidemill.pipeline.digesting import DigestWork, Export, exported, fail_digest, without_loads
 from tidemill.pipeline.jobs import JobContext, OfTable, Outcome
 from tidemill.pipeline.spans import Span, spans_of
 from tidemill.types import quote
@@ -191,7 +193,11 @@ class BackfillJob(OfTable):
             if change.snapshot.table(digest_id) is not None:  # or its view was dropped
                 # A seal may have come meanwhile; in here nothing changes any more.
                 now = Progress.read(self.catalog.progress(digest_id))
-                change.commit_files(digest_id, files, progress=now.lowered(plan.from_us).text)
+                error = failure_of(files)
+                if error is not None:
+                    fail_digest(change, digest_id, error)
+                else:
+                    change.commit_files(digest_id, files, progress=now.lowered(plan.from_us).text)
         point("backfill.committed")
         return Outcome(outcome.rows, outcome.bytes, outcome.files, outcome.detail, plan.spans_left)
 
@@ -207,7 +213,10 @@ def digest_files(task: FilesTask) -> tuple[NewFile, ...]:
     hi_us = max(file.hi_us for file in task.files)
     label = f"{task.label}-{uuid.uuid4().hex[:6]}"
     is_one = (lo_us, hi_us) == partition_of(lo_us, digest.partition_us)
-    return tuple(_streamed(task, lo_us, hi_us, label) if is_one else _chunked(task, label))
+    found: list[NewFile] = []
+    with failing_alone(digest, task.origin, found):
+        found += _streamed(task, lo_us, hi_us, label) if is_one else _chunked(task, label)
+    return tuple(found)
 
 
 def _streamed(task: FilesTask, lo_us: int, hi_us: int, label: str) -> list[NewFile]:

@@ -14,10 +14,18 @@ from dataclasses import dataclass, field
 from tidemill.catalog.model import DataFile, History, NewFile, Table
 from tidemill.catalog.store import Catalog
 from tidemill.digests.definition import Digest
-from tidemill.digests.partials import Origin, merge_partials, read_partials, write_file
+from tidemill.digests.partials import (
+    Origin,
+    failing_alone,
+    failure_of,
+    merge_partials,
+    read_partials,
+    write_file,
+)
 from tidemill.history.storage import Storage
 from tidemill.hot.crash import point
 from tidemill.pipeline.compact import TASKS_MAX
+from tidemill.pipeline.digesting import fail_digest
 from tidemill.pipeline.jobs import JobContext, OfTable, Outcome
 
 FILES_MAX = 8  # of one partition; more are merged
@@ -98,7 +106,11 @@ class DigestCompactJob(OfTable):
             files, dropped = outcome.value
             with self.catalog.transaction() as change:
                 if change.snapshot.table(self.digest.table_id) is not None:
-                    change.commit_files(self.digest.table_id, files, dropped)
+                    error = failure_of(files)
+                    if error is not None:
+                        fail_digest(change, self.digest.table_id, error)
+                    else:
+                        change.commit_files(self.digest.table_id, files, dropped)
             point("compact.committed")
         return outcome
 
@@ -117,7 +129,9 @@ def merge_files(task: DigestCompactTask) -> tuple[NewFile, ...]:
         (min(f.seq_min for f in files), max(f.seq_max for f in files)),
     )
     label = f"{task.label}-{uuid.uuid4().hex[:6]}"
-    with storage.connect() as connection:
+    found: list[NewFile] = []
+    with storage.connect() as connection, failing_alone(digest, ORIGIN, found):
         held = read_partials(storage, connection, digest, files)
         merged = merge_partials(connection, digest, [held])
-        return tuple(write_file(storage, connection, digest, merged, origin, label))
+        found += write_file(storage, connection, digest, merged, origin, label)
+    return tuple(found)

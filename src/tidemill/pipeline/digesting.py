@@ -32,7 +32,7 @@ from tidemill.catalog.model import FILE_DIGEST, History, NewFile, Table
 from tidemill.catalog.store import Catalog
 from tidemill.catalog.transaction import Transaction
 from tidemill.digests.definition import Digest
-from tidemill.digests.partials import Cut, cut_rows, write_partials
+from tidemill.digests.partials import Cut, cut_rows, failing_alone, failure_of, write_partials
 from tidemill.digests.progress import Progress, Spans
 from tidemill.errors import ConflictError
 from tidemill.history.encoding import read_expression, stored_expression
@@ -181,18 +181,32 @@ def commit_moved(
                 f'digest "{table.name}" changed while rows of its stream were moved',
                 hint="nothing was moved; the next move takes the rows",
             )
+        files = digested.get(digest_id, ())
+        error = failure_of(files)
+        if error is not None:
+            fail_digest(change, digest_id, error, upto_seq)
+            continue
         change.commit_files(
             digest_id,
-            digested.get(digest_id, ()),
+            files,
             moved_seq=upto_seq,
             progress=_with_moved(work, upto_seq, change.snapshot.history(table_id)),
         )
 
 
+def fail_digest(
+    change: Transaction, digest_id: int, error: str, moved_seq: int | None = None
+) -> None:
+    """A view's expressions failed: its digest has nothing from now on, and its stream goes on."""
+    gone = [file.file_id for file in change.snapshot.history(digest_id).files]
+    text = Progress(failed=error).text
+    change.commit_files(digest_id, drop=gone, moved_seq=moved_seq, progress=text)
+
+
 def _with_moved(work: DigestWork, upto_seq: int, history: History) -> str | None:
     """The progress of a digest that is being back-filled, with the numbers that were moved."""
     progress = work.progress
-    if progress.is_complete:
+    if progress.is_complete or progress.failed is not None:
         return None
     moved = without_loads([(work.after_seq + 1, upto_seq)], history)
     if progress.sealed and moved and progress.sealed[-1][1] + 1 == moved[0][0]:
@@ -220,7 +234,12 @@ def commit_loaded(change: Transaction, digested: Digested) -> None:
     """Name the partials of loaded rows, in the transaction that names the rows. A digest that was
     dropped meanwhile needs none."""
     for digest_id, files in digested.items():
-        if files and change.snapshot.table(digest_id) is not None:
+        if not files or change.snapshot.table(digest_id) is None:
+            continue
+        error = failure_of(files)
+        if error is not None:
+            fail_digest(change, digest_id, error)
+        else:
             change.commit_files(digest_id, files)
 
 
@@ -245,9 +264,15 @@ def digest_rows(
     cuts = list(cut_rows(narrow, first.time_column, first.partition_us))
     found: dict[int, tuple[NewFile, ...]] = {}
     for work in works:
+        if work.progress.failed is not None:
+            continue
         mine = [_behind(cut, work.after_seq) for cut in cuts]
         references = work.reference_sql(storage)
-        written = write_partials(storage, connection, work.digest, mine, origin, label, references)
+        written: list[NewFile] = []
+        with failing_alone(work.digest, origin, written):
+            written += write_partials(
+                storage, connection, work.digest, mine, origin, label, references
+            )
         found[work.digest.table_id] = tuple(written)
     return found
 

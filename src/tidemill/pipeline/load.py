@@ -159,11 +159,12 @@ class DigestDesk:
     export: Export | None = None
 
     def digests(self, table_id: int) -> tuple[DigestWork, ...]:
-        """The digests as they are now, each with its progress."""
-        return tuple(
+        """The digests as they are now, each with its progress, without those that failed."""
+        found = (
             DigestWork(Digest.of(table), Progress.read(self.catalog.progress(table.table_id)))
             for table in self.catalog.snapshot().digests_of(table_id)
         )
+        return tuple(work for work in found if work.progress.failed is None)
 
 
 class LoadDesk(Protocol):

@@ -45,6 +45,7 @@ class SparkTable:
     buried: Sequence[int]
     rows: pa.Table
     stored: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    since: tuple[str, str, str] | None = None  # column, type and time: older rows are left out
 
 
 class SparkSqlEngine:
@@ -104,7 +105,12 @@ class SparkSqlEngine:
         read = {**table.columns, **{name: kind for name, (kind, _) in table.stored.items()}}
         if is_cut:
             read[SEQ] = "BIGINT"
+        if table.since is not None:
+            read.setdefault(table.since[0], table.since[1])
         stored = session.read.schema(_schema(read)).parquet(*table.files)
+        if table.since is not None:
+            name, kind, text = table.since
+            stored = stored.where(f"{_quoted(name)} >= CAST('{text}' AS {kind})")
         if is_cut:
             stored = self._without(session, stored, table)
         return stored.selectExpr(*(_expression(table, name) for name in table.columns)).union(frame)

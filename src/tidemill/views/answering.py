@@ -16,9 +16,10 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from datetime import UTC
+from functools import cached_property
 
 import pyarrow as pa
 
@@ -26,14 +27,17 @@ from tidemill.catalog.model import Table
 from tidemill.catalog.store import Catalog
 from tidemill.clock import Clock, from_us
 from tidemill.digests.definition import Digest
+from tidemill.digests.progress import Progress
+from tidemill.errors import QueryError, ViewFailedError
 from tidemill.federation.duck import Duck
 from tidemill.federation.planner import NOW, Plan
 from tidemill.federation.references import References
-from tidemill.federation.runner import Moment, Runner, bounds_of
+from tidemill.federation.runner import Moment, Runner, bounds_of, horizon_of, stream_ids
 from tidemill.sql.maintain import ViewParts
 from tidemill.sql.windows import NowBounds
-from tidemill.views.edges import Edges, round_at
-from tidemill.views.follower import Follower
+from tidemill.types import quote
+from tidemill.views.edges import Edges, Found, round_at
+from tidemill.views.follower import Follower, FollowerGone, TooLarge
 from tidemill.views.lookups import Lookups
 from tidemill.views.moments import Moments
 
@@ -82,6 +86,8 @@ class LiveView:
     moments: Moments
     memory_max: int
     followers: Callable[[], Sequence[Follower]]
+    isolate: Callable[[Follower], bool]
+    renew: Callable[[], None]
     rooms: Rooms
     lookups: Lookups | None = None
     costs: Costs = field(default_factory=Costs)
@@ -90,6 +96,8 @@ class LiveView:
     _shown: tuple[Answer, pa.Table, list[str]] | None = None
     _last_until: tuple[int, int] | None = None
     is_too_large: bool = False
+    failure: str | None = None  # for good: until somebody asks for it to be made again
+    _looked_at: object = None
 
     def read(self) -> Answer:
         """The answer now."""
@@ -110,6 +118,14 @@ class LiveView:
             self.answer = answer
             return answer
 
+    def look_again(self) -> None:
+        """Find out anew whether it failed: a back-fill that does makes no snapshot."""
+        self._looked_at = None
+        with suppress(ViewFailedError):
+            self.check()
+        if self.failure is not None:
+            self.answer = None
+
     def read_at(self, moment: Moment) -> Answer | None:
         """The answer at a moment that was taken while the followers are held; None if the states
         cannot give it."""
@@ -118,12 +134,22 @@ class LiveView:
             self.costs.served += 1
             return answer
         began_s = time.perf_counter()
+        self.check()
+        if self.is_too_large or not self.digests:
+            return None
         stamp = self._stamp(moment)
-        found = None if self.is_too_large else self._from_states(moment.now_us, moment)
+        try:
+            found = self._from_states(moment.now_us, moment)
+        except TooLarge:
+            self.is_too_large = True
+            return None
+        except (FollowerGone, QueryError, pa.ArrowException, OverflowError):
+            return None  # its query says what is wrong, if anything is
         if found is None:
             return None
-        until_us = self._until(moment.now_us)
-        answer = Answer(self._named(found[0]), found[1], stamp, moment.began_s, until_us)
+        until_us = self._holds_until(moment.now_us, found)
+        rows = self._named(found.table)
+        answer = Answer(rows, found.types, stamp, moment.began_s, until_us)
         self.costs.last_seconds = time.perf_counter() - began_s
         self.costs.answers += 1
         self.answer = answer
@@ -157,11 +183,14 @@ class LiveView:
         """Changes with everything that the answer depends on, but for now."""
         snapshot = self.rooms.catalog.snapshot() if moment is None else moment.pin.snapshot
         found: list[object] = [self.rooms.references.changes if self.parts.above else 0]
-        for digest in self.digests:
-            hot = self.rooms.runner.hot_table(digest.source_id)
-            history = snapshot.histories.get(digest.table_id)
-            published = hot.published if moment is None else moment.views[digest.source_id]
-            found += [published.shown_rows, published.expired_rows, history]
+        read = [(digest.source_id, digest.table_id) for digest in self.digests]
+        for source_id, table_id in read or [(each, each) for each in self.streams]:
+            hot = self.rooms.runner.hot_table(source_id)
+            histories = snapshot.histories
+            published = hot.published if moment is None else moment.views[source_id]
+            retention = hot.table.settings["retention"]
+            found += [published.shown_rows, published.expired_rows, retention]
+            found += [histories.get(table_id), histories.get(source_id)]
         return tuple(found)
 
     # -- another answer
@@ -171,11 +200,41 @@ class LiveView:
         now_us = self.rooms.clock.now_us()
         # The stamp before the rows: what arrives in between makes the answer stale, not wrong.
         stamp = self._stamp()
-        found = None if self.is_too_large else self._from_states(now_us)
+        self.check()
+        found = None
+        if self.digests and not self.is_too_large:
+            found = self._from_followers(now_us)
         if found is None:
             return self._by_query(began_s)
-        until_us = self._until(now_us)
-        return Answer(self._named(found[0]), found[1], stamp, began_s, until_us)
+        until_us = self._holds_until(now_us, found)
+        return Answer(self._named(found.table), found.types, stamp, began_s, until_us)
+
+    def _holds_until(self, now_us: int, found: Found) -> int | None:
+        ends = [self._until(now_us), self._retained_until(found)]
+        return min((end for end in ends if end is not None), default=None)
+
+    def _retained_until(self, found: Found) -> int | None:
+        """Until when all rows are inside the retention; an event clock goes on with rows only."""
+        ends = []
+        for source_id, oldest_us in found.oldest_us.items():
+            hot = self.rooms.runner.hot_table(source_id)
+            retention = hot.table.settings["retention"]
+            if retention is not None and not hot.progress.is_event:
+                ends.append(oldest_us + retention)
+        return min(ends, default=None)
+
+    @cached_property
+    def streams(self) -> tuple[int, ...]:
+        """The streams that its query reads, by their ids."""
+        return stream_ids(self.plan)
+
+    def _holds_by_itself(self) -> bool:
+        """Whether an answer of the query depends on nothing but what there is to read."""
+        hots = [self.rooms.runner.hot_table(each) for each in self.streams]
+        wall = [hot for hot in hots if not hot.progress.is_event]
+        return self.moments.steps == () and not (
+            any(hot.table.settings["retention"] is not None for hot in wall)
+        )
 
     def _until(self, now_us: int) -> int | None:
         """Until when the answer holds by itself. That is a matter of now alone, so what was found
@@ -191,9 +250,45 @@ class LiveView:
         """The answer under the names that the view gives its columns."""
         return rows.rename_columns([column.name for column in self.table.columns])
 
-    def _from_states(
-        self, now_us: int, moment: Moment | None = None
-    ) -> tuple[pa.Table, list[str]] | None:
+    def check(self) -> None:
+        """Raise if the view failed where its rows were moved, loaded or back-filled."""
+        catalog = self.rooms.catalog
+        snapshot = catalog.snapshot()
+        if snapshot is not self._looked_at:
+            progress = [Progress.read(catalog.progress(each.table_id)) for each in self.digests]
+            self.failure = next((each.failed for each in progress if each.failed), None)
+            self._looked_at = snapshot
+        if self.failure is not None:
+            raise self._failed(self.failure)
+
+    def _failed(self, reason: str) -> ViewFailedError:
+        name = quote(self.table.name)
+        return ViewFailedError(
+            f'view "{self.table.name}" failed on rows of its stream',
+            detail=reason,
+            hint=f"REFRESH MATERIALIZED VIEW {name} tries again; CREATE OR REPLACE MATERIALIZED "
+            f"VIEW {name} gives it another query (try_cast, a CASE, a wider type)",
+        )
+
+    def _from_followers(self, now_us: int) -> Found | None:
+        """The answer of the states. Where several views share one that fails, each gets its own,
+        so that the others go on."""
+        try:
+            return self._from_states(now_us)
+        except TooLarge:
+            self.is_too_large = True
+            self.renew()
+            return None
+        except (QueryError, pa.ArrowException, OverflowError) as error:
+            broken = [each for each in self.followers() if each.error is not None]
+            if not broken:
+                raise  # it is the final query that fails
+            parted = [self.isolate(each) for each in broken]
+            if any(parted):
+                return self._from_followers(now_us)
+            raise self._failed(str(error)) from error
+
+    def _from_states(self, now_us: int, moment: Moment | None = None) -> Found | None:
         """The answer that the states give, or None if they cannot."""
         with ExitStack() as stack:
             followers = self.followers()
@@ -201,22 +296,29 @@ class LiveView:
             for follower in own:
                 stack.enter_context(follower.lock)
             clocks = self._clocks() if moment is None else moment.clocks
+            horizons = self._horizons(clocks) if moment is None else moment.horizons
             for follower in own:
-                follower.follow(shared=None if moment is None else round_at(moment, follower))
-            if sum(each.kept.nbytes for each in own) > self.memory_max:
-                for follower in own:
-                    follower.drop_state()
-                self.is_too_large = True
-                return None
+                now = None if moment is None else round_at(moment, follower)
+                follower.follow(shared=now)
+                follower.reach(horizons[follower.hot.table.table_id], now)
+            if sum(each.nbytes for each in own) > self.memory_max:
+                raise TooLarge
             values = self._values(now_us, clocks)
             return self.rooms.edges.answer(
-                self.parts, self.digests, followers, values, self.lookups, moment
+                self.parts, self.digests, followers, values, horizons, self.lookups, moment
             )
 
     def _clocks(self) -> Mapping[str, NowBounds]:
         runner = self.rooms.runner
         return {
             digest.parts.table.lower(): bounds_of(runner.hot_table(digest.source_id))
+            for digest in self.digests
+        }
+
+    def _horizons(self, clocks: Mapping[str, NowBounds]) -> dict[int, int | None]:
+        hots = {d.source_id: self.rooms.runner.hot_table(d.source_id) for d in self.digests}
+        return {
+            digest.source_id: horizon_of(hots[digest.source_id], clocks[digest.parts.table.lower()])
             for digest in self.digests
         }
 
@@ -241,4 +343,6 @@ class LiveView:
         stamp = self._stamp()
         filled = self.rooms.runner.fill(self.plan, None)
         table, types = self.rooms.duck.query(filled.sql, filled.values, filled.sources, exact=True)
-        return Answer(self._named(table), types, stamp, began_s, self.rooms.clock.now_us() - 1)
+        until_us = self.rooms.clock.now_us() - 1
+        is_lasting = not self.digests and self._holds_by_itself()
+        return Answer(self._named(table), types, stamp, began_s, None if is_lasting else until_us)

@@ -142,6 +142,43 @@ class _MakeDigests:
         return outcome
 
 
+@dataclass(frozen=True)
+class ReviveDigest:
+    """The job that empties a digest that failed, so that a back-fill can make it again; it has the
+    stream for itself, so that no move or load is under way that passes over the digest."""
+
+    catalog: Catalog
+    stream: Table
+    digest_id: int
+    kind: str = field(default="define", init=False)
+    exclusive: bool = field(default=True, init=False)
+
+    @property
+    def table_id(self) -> int:
+        return self.stream.table_id
+
+    @property
+    def table_name(self) -> str:
+        return self.stream.name
+
+    def explain(self) -> list[str]:
+        return [f'empty a failed digest of table "{self.stream.name}"']
+
+    def run(self, context: JobContext) -> Outcome:
+        return Outcome()
+
+    def commit(self, outcome: Outcome) -> Outcome:
+        with self.catalog.transaction() as change:
+            if change.snapshot.table(self.digest_id) is not None:
+                history = change.snapshot.history(self.stream.table_id)
+                gone = [file.file_id for file in change.snapshot.history(self.digest_id).files]
+                progress = Progress.nothing() if history.files else Progress()
+                change.commit_files(
+                    self.digest_id, drop=gone, moved_seq=history.moved_seq, progress=progress.text
+                )
+        return outcome
+
+
 def columns_of(names: Iterable[str], types: Iterable[str]) -> tuple[Column, ...]:
     pairs = zip(names, types, strict=True)
     return tuple(Column(name, SqlType.parse(kind)) for name, kind in pairs)
@@ -311,6 +348,27 @@ def dependents(snapshot: Snapshot, table_id: int) -> list[Table]:
             read = _tables_of(definition_of(table).tree(), snapshot)
             found += [table] if table_id in read else []
     return sorted(found, key=lambda view: view.name)
+
+
+def release_joined(catalog: Catalog) -> list[Table]:
+    """Views of earlier versions whose digests kept the partners that rows had when they came: such
+    digests go, and the views are answered by their queries. OR REPLACE makes digests again."""
+    found = []
+    for view in catalog.snapshot().views:
+        definition = ViewDefinition.of(view)
+        below = {each for digest in definition.parts.digests for each in digest.references}
+        if not below:
+            continue
+        found.append(view)
+        reason = "it was made by an earlier version; CREATE OR REPLACE makes it faster"
+        above = tuple(sorted({*below, *definition.parts.above}))
+        parts = replace(definition.parts, digests=(), final="", above=above, reason=reason)
+        with catalog.transaction() as change:
+            for digest_id in definition.digests:
+                change.drop_table(digest_id)
+            changed = replace(definition, parts=parts, digests=())
+            change.alter_definition(view.table_id, changed.text)
+    return found
 
 
 def orphans(snapshot: Snapshot) -> list[Table]:

@@ -1,15 +1,14 @@
 """Reading digests: what the final query runs over, with the rows at the edges of sliding windows.
 
 Panes that lie inside a window are groups of the state. Of those that its ends cut through, the rows
-are read from the stream, and joined with reference tables as they were when the rows arrived
-(``versions``); ``sql.maintain.reading`` has the texts that put all of them together.
+are read from the stream, and so are rows between the retention's horizon and the cut of a state
+(``follower``); ``sql.maintain.reading`` has the texts that put all of them together.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import UTC
 from functools import partial
@@ -22,12 +21,13 @@ from sqlglot import exp
 
 from tidemill.catalog.store import Catalog
 from tidemill.clock import DATETIME_US_MAX, DATETIME_US_MIN, from_us
+from tidemill.digests.batch import Rows
 from tidemill.digests.definition import Digest
 from tidemill.federation.duck import Duck
 from tidemill.federation.planner import make_plan
 from tidemill.federation.runner import Moment, Runner
+from tidemill.hot.view import TIME_US_MIN
 from tidemill.sql.maintain import (
-    EdgeRows,
     Reach,
     ViewParts,
     answer_sql,
@@ -39,11 +39,12 @@ from tidemill.sql.maintain.narrowing import takes_any_width
 from tidemill.types import quote
 from tidemill.views.follower import Follower, Round
 from tidemill.views.lookups import Lookups
-from tidemill.views.versions import Versions
 
 _PARAMETER = re.compile(r"\$(\w+)")
 ReferenceSql = Callable[[int], str]
 Values = Mapping[str, object]
+Horizons = Mapping[int, int | None]
+"""By stream, the oldest time that may be seen."""
 
 
 @dataclass
@@ -53,6 +54,17 @@ class Reads:
     texts: list[str] = field(default_factory=list)
     sources: dict[str, pa.Table] = field(default_factory=dict)
     found: pa.Table | None = None  # columns beside the groups of the one digest
+    horizons: Horizons = field(default_factory=dict)
+    oldest_us: dict[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Found:
+    """An answer, with DuckDB's exact types, and by stream a time that no row of it is before."""
+
+    table: pa.Table
+    types: list[str]
+    oldest_us: Mapping[int, int]
 
 
 class Edges:
@@ -62,13 +74,11 @@ class Edges:
         runner: Runner,
         catalog: Catalog,
         reference_sql: ReferenceSql,
-        versions: Versions,
     ) -> None:
         self._duck = duck
         self._runner = runner
         self._catalog = catalog
         self._reference_sql = reference_sql
-        self._versions = versions
 
     def answer(
         self,
@@ -76,28 +86,28 @@ class Edges:
         digests: Sequence[Digest],
         followers: Sequence[Follower],
         values: Values,
+        horizons: Horizons,
         lookups: Lookups | None = None,
         moment: Moment | None = None,
-    ) -> tuple[pa.Table, list[str]] | None:
+    ) -> Found | None:
         """A view's answer from its states; None if they cannot give it now. With a moment, the
         states stand there."""
-        reads = Reads()
+        reads = Reads(horizons=horizons)
+        if any(follower.cut_us > TIME_US_MIN for follower in followers):
+            lookups = None  # rows between horizon and cut may be of the groups' and of others
         if lookups is not None:
             reads.found = lookups.columns(digests[0], followers[0].kept)
         if lookups is not None and reads.found is not None:
             parts = replace(parts, final=lookups.plan.final)
-        with ExitStack() as stack:
-            if any(digest.parts.pane is not None and digest.references for digest in digests):
-                stack.enter_context(self._versions.held())
-            for at, (digest, follower) in enumerate(zip(digests, followers, strict=True)):
-                end = digest.parts.rows_window
-                if end is not None and follower.newest_us > self._moment(end, values):
-                    return None  # rows of the future, which the window does not show yet
-                self._add(reads, at, parts, digest, follower, values, moment)
-            below = [each for digest in digests for each in digest.references]
-            references = {each: self._reference_sql(each) for each in (*below, *parts.above)}
-            sql = answer_sql(parts, reads.texts, references)
-            return self._duck.query(sql, _used(values, sql), reads.sources, exact=True)
+        for at, (digest, follower) in enumerate(zip(digests, followers, strict=True)):
+            end = digest.parts.rows_window
+            if end is not None and follower.newest_us > self._moment(end, values):
+                return None  # rows of the future, which the window does not show yet
+            self._add(reads, at, parts, digest, follower, values, moment)
+        references = {each: self._reference_sql(each) for each in parts.above}
+        sql = answer_sql(parts, reads.texts, references)
+        found = self._duck.query(sql, _used(values, sql), reads.sources, exact=True)
+        return Found(*found, reads.oldest_us)
 
     def _add(
         self,
@@ -109,18 +119,18 @@ class Edges:
         values: Values,
         moment: Moment | None,
     ) -> None:
-        reach, edge = None, None
-        earlier: list[EdgeRows] = []
-        if digest.parts.pane is not None:
-            reach = self._reach(digest, follower, values)
+        reach, rows = None, []
+        horizon = reads.horizons.get(digest.source_id)
+        if digest.parts.pane is None:
+            rows = self._before_cut(reads, digest, follower, moment, horizon)
+        else:
+            reach = self._reach(digest, follower, values, horizon)
+            if horizon is not None:
+                _note_oldest(reads, digest, horizon)
             if reach.first_us is not None and reach.first_us < follower.stale_before_us:
                 follower.rebuild(None if moment is None else round_at(moment, follower))
-            rows = [self._rows(digest, follower, moment, *span) for span in reach.edges]
-            found = [part for part in rows if part.num_rows]
-            if found:
-                edge, earlier = self._edges(reads, at, digest, pa.concat_tables(found))
-            if digest.references:
-                self._note_reach(digest, reach)
+            rows = [self._rows(digest, follower, moment, *span, horizon) for span in reach.edges]
+        edge = self._named(reads, at, digest, [part for part in rows if part.num_rows])
         state = f"tm_state_{at}"
         table = follower.kept.table(digest.table_id)
         more: list[str] = []
@@ -131,47 +141,48 @@ class Edges:
         reads.sources[state] = table
         narrow = partial(takes_any_width, parts.final, at)
         text = follower.kept.select(digest.table_id, state, narrow, more)
-        reads.texts.append(
-            read_sql(digest.parts, f"({text})", edge, reach, earlier=earlier, more=more)
-        )
+        reads.texts.append(read_sql(digest.parts, f"({text})", edge, reach, more=more))
 
-    def _edges(
-        self, reads: Reads, at: int, digest: Digest, rows: pa.Table
-    ) -> tuple[str | None, list[EdgeRows]]:
-        """The rows at the edges under names: those joined with tables as they are now, and those
-        joined with earlier ones."""
-        now, earlier = None, []
-        seqs = rows.column("_seq").to_numpy()
-        own = rows if digest.with_seq else rows.drop_columns(["_seq"])
-        for number, part in enumerate(
-            self._versions.divide(digest.table_id, digest.references, seqs)
-        ):
-            name = f"tm_edge_{at}_{number}"
-            is_all = len(part.places) == len(seqs)
-            reads.sources[name] = own if is_all else own.take(pa.array(part.places))
-            if not part.tables:
-                now = name
-                continue
-            tables = {each: f"tm_was_{at}_{number}_{each}" for each in part.tables}
-            for each, table in part.tables.items():
-                reads.sources[tables[each]] = table
-            earlier.append(EdgeRows(name, tables))
-        return now, earlier
+    def _before_cut(
+        self,
+        reads: Reads,
+        digest: Digest,
+        follower: Follower,
+        moment: Moment | None,
+        horizon: int | None,
+    ) -> list[pa.Table]:
+        """The rows that may be seen and that the state does not have."""
+        _note_oldest(reads, digest, max(follower.oldest_us, follower.cut_us))
+        if follower.cut_us == TIME_US_MIN:
+            return []
+        rows = self._rows(digest, follower, moment, horizon, follower.cut_us, horizon)
+        if rows.num_rows:
+            _note_oldest(reads, digest, Rows(rows).ends(digest.time_column)[0])
+        return [rows]
 
-    def _note_reach(self, digest: Digest, reach: Reach) -> None:
-        lows = [low for low, _ in reach.edges if low is not None]
-        low_us = min(lows) if lows else reach.first_us
-        if low_us is not None and (lows or not reach.is_empty):
-            self._versions.reached(digest.table_id, low_us)
+    def _named(
+        self, reads: Reads, at: int, digest: Digest, parts: Sequence[pa.Table]
+    ) -> str | None:
+        """Rows that are read beside the state, under a name; None if there are none."""
+        if not parts:
+            return None
+        name = f"tm_edge_{at}"
+        rows = pa.concat_tables(parts)
+        reads.sources[name] = rows if digest.with_seq else rows.drop_columns(["_seq"])
+        return name
 
     # -- windows
 
-    def _reach(self, digest: Digest, follower: Follower, values: Values) -> Reach:
+    def _reach(
+        self, digest: Digest, follower: Follower, values: Values, horizon: int | None
+    ) -> Reach:
         pane = digest.parts.pane
         assert pane is not None
         sql = bounds_sql(pane)
         found, _ = self._duck.query(sql, _used(values, sql), {})
         low_us, high_us = (column[0].as_py() for column in found.columns)
+        if horizon is not None and (low_us is None or low_us + pane.low_open < horizon):
+            low_us, pane = horizon, replace(pane, low_open=False)
         return reach_of(pane, low_us, high_us, follower.newest_us)
 
     def _moment(self, text: str, values: Values) -> int:
@@ -186,8 +197,10 @@ class Edges:
         moment: Moment | None,
         low_us: int | None,
         high_us: int | None,
+        horizon: int | None,
     ) -> pa.Table:
-        """The stream's rows of a span that the state holds as well: what came since is left out."""
+        """The stream's rows of a span and of the retention, without those that came since the
+        state was brought up to date."""
         table = follower.hot.table
         column = table.get_column(digest.time_column)
         names = ", ".join(quote(each.name) for each in table.columns)
@@ -204,7 +217,7 @@ class Edges:
         assert isinstance(tree, exp.Expression)
         plan = make_plan(tree, self._catalog.snapshot())
         if moment is None:
-            filled = self._runner.fill(plan, ends)
+            filled = self._runner.fill(plan, ends, horizons={table.table_id: horizon})
         else:
             filled = self._runner.fill_at(plan, ends, moment)
         rows, _ = self._duck.query(filled.sql, filled.values, filled.sources, exact=True)
@@ -218,6 +231,11 @@ def round_at(moment: Moment, follower: Follower) -> Round:
     """What a follower takes in to stand at a moment."""
     view = moment.views[follower.hot.table.table_id]
     return Round(follower.hot, view, moment.pin.snapshot)
+
+
+def _note_oldest(reads: Reads, digest: Digest, time_us: int) -> None:
+    known = reads.oldest_us.get(digest.source_id, time_us)
+    reads.oldest_us[digest.source_id] = min(known, time_us)
 
 
 def _held(follower: Follower, seqs: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:

@@ -11,6 +11,12 @@ in is described by a sequence number (hot rows up to there) and by the digest fi
   answered by building the state again, from files and hot rows. Digests with panes need that only
   if a read reaches back to where rows are missing.
 
+Rows that get outside the retention must leave the answer at once, and a state cannot give rows
+back. So once there are such rows, a state begins with a time ahead of the retention's horizon, the
+``cut``: rows between the two are read with every answer (``edges``), and when the horizon has
+passed the cut, the state is built again with the next one, a part of the retention later. Panes
+need no cut: a read chooses among them.
+
 All calls are made under the follower's lock, which readers hold while they read the state.
 """
 
@@ -29,15 +35,27 @@ from tidemill.digests.arrays import NotPackable
 from tidemill.digests.batch import Rows
 from tidemill.digests.definition import Digest
 from tidemill.errors import UnknownNameError
+from tidemill.hot.retention import horizon_us
 from tidemill.hot.table import HotTable
-from tidemill.hot.view import TIME_US_MIN, View
+from tidemill.hot.view import TIME_US_MAX, TIME_US_MIN, View
 
 CHUNK_ROWS = 131_072
+CHUNK_ROWS_MIN = 8_192
+CUTS_A_RETENTION = 16
+OVER = 1.1  # how far a state may pass its bound before it is given up
 CAME_THROUGH_MEMORY = ("move", "seal")
 
 
 Narrow = Callable[[str], bool]
 """Whether a state may have fewer bits than its type."""
+
+
+class TooLarge(Exception):
+    """The state would take more memory than it may have."""
+
+
+class FollowerGone(UnknownNameError):
+    """One of the digests is gone, which may be another view's: there are other followers now."""
 
 
 class Kept(Protocol):
@@ -63,6 +81,9 @@ class Kept(Protocol):
     def groups(self, digest_id: int) -> int: ...
     @property
     def nbytes(self) -> int: ...
+    def growth(self, rows: int) -> int:
+        """The bytes that so many rows may take."""
+        ...
 
 
 MakeKept = Callable[[Sequence[Digest], bool], Kept]
@@ -127,13 +148,19 @@ class Follower:
         self._make = make
         self._may_be_dense = True
         self.is_given_up = False
+        self.error: str | None = None  # why it could not follow the last time
+        # Of each view that reads it: the view's memory, and its other followers.
+        self.sharing: Sequence[tuple[int, Sequence[Follower]]] = ()
         self._members = {digest.table_id: _Member(digest) for digest in digests}
         self._kept: Kept | None = None
         self._time_column = digests[0].time_column
         self._with_seq = any(digest.with_seq for digest in digests)
+        self.is_paned = all(digest.parts.pane is not None for digest in digests)
         self.has_panes = all(_is_bounded(digest) for digest in digests)
         self.absorbed_seq = 0
         self.newest_us = TIME_US_MIN  # no row that was taken in is newer
+        self.oldest_us = TIME_US_MAX  # no row that was taken in is older
+        self.cut_us = TIME_US_MIN  # older rows were not taken in
         self._built_seq = 0  # rows behind it were taken from memory
         self._shown_rows = 0
         self._expired_rows = 0
@@ -156,6 +183,18 @@ class Follower:
         """Rows that readers of the stream see and that the state does not hold yet."""
         return max(0, self.hot.published.shown_rows - self._shown_rows)
 
+    @property
+    def nbytes(self) -> int:
+        kept = self._kept
+        return 0 if kept is None else kept.nbytes
+
+    @property
+    def room(self) -> int | None:
+        """The bytes that the state may have; None if nobody says. The most that one of its views
+        leaves it."""
+        left = [most - sum(each.nbytes for each in others) for most, others in self.sharing]
+        return max(left, default=None)
+
     def drop_state(self) -> None:
         """Give the memory back, for good: the state is larger than it may be."""
         with self.lock:
@@ -166,25 +205,47 @@ class Follower:
         """Take in what is new, at most about so many rows; whether that was all. What is new may
         be shared with other followers of the stream."""
         with self.lock:
+            if self.is_given_up:
+                raise TooLarge
             began = time.perf_counter()
             rows = self.figures.rows_in
             try:
-                return self._follow(rows_max, shared)
-            except NotPackable:
-                # Rows that arrays cannot hold exactly: from now on the general way.
-                self._may_be_dense, self._kept = False, None
-                is_fixed = shared is not None and shared.snapshot is not None
-                return self._follow(rows_max, shared if is_fixed else None)
+                is_all = self._followed(rows_max, shared)
+                self.error = None
+                return is_all
+            except TooLarge:
+                self.drop_state()
+                raise
+            except Exception as error:
+                self._kept = None  # half a state is none
+                self.error = str(error)
+                raise
             finally:
                 self.figures.last_seconds = time.perf_counter() - began
                 if self.figures.rows_in > rows:
                     self.figures.seconds += self.figures.last_seconds
+
+    def _followed(self, rows_max: int | None, shared: Round | None) -> bool:
+        try:
+            return self._follow(rows_max, shared)
+        except NotPackable:
+            # Rows that arrays cannot hold exactly: from now on the general way.
+            self._may_be_dense, self._kept = False, None
+            is_fixed = shared is not None and shared.snapshot is not None
+            return self._follow(rows_max, shared if is_fixed else None)
 
     def rebuild(self, shared: Round | None = None) -> None:
         """Forget the state and build it from files and hot rows."""
         with self.lock:
             self._kept = None
             self.follow(shared=shared)
+
+    def reach(self, horizon_us: int | None, shared: Round | None = None) -> None:
+        """Have no row in the state that is outside the retention. With panes a read sees to it."""
+        if horizon_us is None or self.is_paned:
+            return
+        if horizon_us > max(self.oldest_us, self.cut_us):
+            self.rebuild(shared)
 
     def _follow(self, rows_max: int | None, shared: Round | None) -> bool:
         # Memory first, the snapshot second: rows go from the one to the other, never back.
@@ -218,7 +279,7 @@ class Follower:
                 return True
         if view.expired_rows == self._expired_rows:
             return False
-        if not self.has_panes:
+        if not self.has_panes and view.expired_us >= self.cut_us:
             return True
         self._expired_rows = view.expired_rows
         self.stale_before_us = max(self.stale_before_us, view.expired_us)
@@ -234,9 +295,8 @@ class Follower:
             rows, upto = now.since(self.absorbed_seq, self._with_seq, chunk)
             count = rows.table.num_rows
             if count:
-                self.kept.absorb(rows)
+                self._take_rows(rows)
                 self.figures.rows_in += count
-                self.newest_us = max(self.newest_us, rows.greatest(self._time_column))
             self.absorbed_seq = max(upto, self.absorbed_seq)
             if upto >= now.view.published_seq:
                 self._shown_rows = now.view.shown_rows
@@ -246,6 +306,60 @@ class Follower:
                 left -= count
                 if left <= 0:
                     return False
+
+    def _take_rows(self, rows: Rows) -> None:
+        low, high = rows.ends(self._time_column)
+        self.newest_us = max(self.newest_us, high)
+        if low < self.cut_us:
+            rows, low = rows.since(self._time_column, self.cut_us), self.cut_us
+        if not rows.table.num_rows:
+            return
+        self.oldest_us = min(self.oldest_us, low)
+        count, room = rows.table.num_rows, self.room
+        if room is None or self.kept.nbytes + self.kept.growth(count) <= room:
+            self.kept.absorb(rows)
+            return
+        for start in range(0, count, CHUNK_ROWS_MIN):
+            self._check_room(min(CHUNK_ROWS_MIN, count - start))
+            self.kept.absorb(Rows(rows.table.slice(start, CHUNK_ROWS_MIN)))
+        self._check_room(0)
+
+    def _check_room(self, rows: int) -> None:
+        """Give up before so many rows might lift the state far over its bound."""
+        room, kept = self.room, self.kept
+        if room is None:
+            return
+        held = kept.nbytes
+        if held > room or held + kept.growth(rows) > OVER * room:
+            raise TooLarge
+
+    def _take_partials(self, digest: Digest, files: Sequence[DataFile]) -> None:
+        """Absorb files of partials, a few at a time. Each row of a file is a group: a file with
+        more of them than there is room for needs not be read."""
+        group_bytes = 8 * len(digest.columns)
+        at = 0
+        while at < len(files):
+            end, rows = at + 1, files[at].rows
+            while end < len(files) and rows + files[end].rows <= CHUNK_ROWS:
+                rows, end = rows + files[end].rows, end + 1
+            room = self.room
+            if room is not None and files[at].rows * group_bytes > OVER * room:
+                raise TooLarge
+            self._check_room(0)
+            partials = self._source.read_files(digest, files[at:end])
+            self._absorb_partials(digest, partials)
+            at = end
+
+    def _absorb_partials(self, digest: Digest, partials: pa.Table) -> None:
+        count, room = partials.num_rows, self.room
+        if room is None or self.kept.nbytes + self.kept.growth(count) <= room:
+            self.kept.absorb_partials(digest.table_id, partials)
+            return
+        for start in range(0, count, CHUNK_ROWS_MIN):
+            self._check_room(min(CHUNK_ROWS_MIN, count - start))
+            part = partials.slice(start, CHUNK_ROWS_MIN)
+            self.kept.absorb_partials(digest.table_id, part)
+        self._check_room(0)
 
     # -- files
 
@@ -264,6 +378,8 @@ class Follower:
             if any(file.seq_max > self._built_seq for file in added if file.origin == "backfill"):
                 return False  # rows that we took from memory may have gone to files it read
             waiting = self._take_files(member, added)
+            if waiting is None:
+                return False
             member.files = {i: file for i, file in now.items() if i not in waiting}
             member.history = None if waiting else history
         return True
@@ -284,28 +400,31 @@ class Follower:
                 return False
         places = {(file.lo_us, file.hi_us) for file in merged}
         for file in gone:
-            if (file.lo_us, file.hi_us) in places:
+            if (file.lo_us, file.hi_us) in places or file.time_max_us < self.cut_us:
                 continue
             if not self.has_panes:
                 return False
             self.stale_before_us = max(self.stale_before_us, file.hi_us)
         return True
 
-    def _take_files(self, member: _Member, added: Sequence[DataFile]) -> set[int]:
+    def _take_files(self, member: _Member, added: Sequence[DataFile]) -> set[int] | None:
         """Absorb files of rows that never were in memory; answers those that must wait, since
-        they hold rows that came after the view was taken."""
+        they hold rows that came after the view was taken. None if a file has older rows than the
+        state may have, and others."""
         waiting, fresh = set(), []
         for file in added:
             if file.origin in CAME_THROUGH_MEMORY:
                 if file.seq_max > self.absorbed_seq:
                     waiting.add(file.file_id)
-            elif file.origin != "compact":
+            elif file.origin != "compact" and file.time_max_us >= self.cut_us:
                 fresh.append(file)
+        if any(file.time_min_us < self.cut_us for file in fresh):
+            return None
         for file in added:
             self.newest_us = max(self.newest_us, file.time_max_us)
+        self.oldest_us = min([self.oldest_us, *(file.time_min_us for file in fresh)])
         if fresh:
-            partials = self._source.read_files(member.digest, fresh)
-            self.kept.absorb_partials(member.digest.table_id, partials)
+            self._take_partials(member.digest, fresh)
         return waiting
 
     # -- all of it
@@ -314,15 +433,17 @@ class Follower:
         view = now.view
         for digest_id in self._members:
             if snapshot.table(digest_id) is None:
-                raise UnknownNameError("the view was dropped")
-        kept = self._make(self.digests, self._may_be_dense)
-        self._kept = kept
+                raise FollowerGone("a view was dropped or replaced while its stream was followed")
+        self._kept = self._make(self.digests, self._may_be_dense)
         self.figures.rebuilds += 1
+        self.oldest_us = TIME_US_MAX
+        self.cut_us = self._cut_of(view, snapshot)
         for digest_id, member in self._members.items():
             history = snapshot.history(digest_id)
-            if history.files:
-                partials = self._source.read_files(member.digest, history.files)
-                kept.absorb_partials(digest_id, partials)
+            files = [file for file in history.files if file.time_min_us >= self.cut_us]
+            if files:
+                self._take_partials(member.digest, files)
+                self.oldest_us = min([self.oldest_us, *(file.time_min_us for file in files)])
             member.history = history
             member.files = {file.file_id: file for file in history.files}
             newest = max((file.time_max_us for file in history.files), default=TIME_US_MIN)
@@ -332,6 +453,23 @@ class Follower:
         self.stale_before_us = TIME_US_MIN
         self._shown_rows = view.shown_rows - view.rows
         self._absorb(now, None)
+
+    def _cut_of(self, view: View, snapshot: Snapshot) -> int:
+        """Where a state begins that is made now: with all rows, unless some will soon be outside
+        the retention, or are."""
+        table = self.hot.table
+        horizon = horizon_us(table, self.hot.progress.now_us())
+        if horizon is None or self.is_paned:
+            return TIME_US_MIN
+        files = [file for each in self._members for file in snapshot.history(each).files]
+        held = [view.span_us[0]] if view.rows else []
+        cut: int = horizon + table.settings["retention"] // CUTS_A_RETENTION
+        if min([*held, *(file.time_min_us for file in files)], default=cut) >= cut:
+            return TIME_US_MIN
+        for file in sorted(files, key=lambda file: file.time_min_us):
+            if file.time_min_us < cut <= file.time_max_us:
+                cut = file.time_max_us + 1  # of a file all partials are taken, or none
+        return cut
 
 
 def _is_bounded(digest: Digest) -> bool:

@@ -35,6 +35,8 @@ class Moments:
 
     @classmethod
     def of(cls, parts: ViewParts) -> Moments:
+        if not parts.digests:  # answered by its query, which may say now anywhere
+            return cls(None if parts.uses_now or parts.bounds else ())
         if not parts.uses_now:
             return cls()
         texts = [parts.final]

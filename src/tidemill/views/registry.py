@@ -11,10 +11,10 @@ import logging
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -36,7 +36,6 @@ from tidemill.hot.tier import HotTier
 from tidemill.pipeline.backfill import BackfillJob
 from tidemill.pipeline.digesting import Export
 from tidemill.pipeline.jobs import JobHandle, Pipeline
-from tidemill.pipeline.seal import Sealer
 from tidemill.sql.maintain import ViewParts
 from tidemill.sql.maintain.lookups import plan_lookup
 from tidemill.sql.statements import CreateView
@@ -44,26 +43,29 @@ from tidemill.types import quote
 from tidemill.views.answering import Answer, LiveView, Rooms
 from tidemill.views.defining import (
     NewView,
+    ReviveDigest,
     ViewDefinition,
     check_view,
     dependents,
     drop_view,
     make_view,
     orphans,
+    release_joined,
     swap_view,
 )
 from tidemill.views.edges import Edges
-from tidemill.views.follower import Follower, Kept, Source
+from tidemill.views.follower import Follower, FollowerGone, Kept, Source
 from tidemill.views.held import Held
 from tidemill.views.lookups import Lookups
 from tidemill.views.moments import Moments
 from tidemill.views.states import family_of, make_kept
 from tidemill.views.status import explain_view, status_row
 from tidemill.views.upkeep import Upkeep
-from tidemill.views.versions import Span, Versions
 
 BACKFILL_PRIORITY = 5
 RETRY_S = 10.0
+READ_TRIES = 100
+T = TypeVar("T")
 _log = logging.getLogger("tidemill.views")
 
 
@@ -92,16 +94,16 @@ class Views:
         self._by_stream: dict[int, tuple[Follower, ...]] = {}
         self._backfills: dict[int, JobHandle] = {}  # by digest; the newest of each
         self._tried_s: dict[int, float] = {}
-        self._versions = Versions(house.duck)
         self._rooms = Rooms(
             house.catalog,
             house.duck,
             house.runner,
             house.references,
             house.clock,
-            Edges(house.duck, house.runner, house.catalog, place_of, self._versions),
+            Edges(house.duck, house.runner, house.catalog, place_of),
         )
-        self.upkeep = Upkeep(self._followers_of)
+        self._alone: set[int] = set()  # digests that share no follower: one of theirs failed
+        self.upkeep = Upkeep(self._followers_of, self.isolate)
 
     def open(self) -> None:
         """Take up the views that the catalog knows."""
@@ -110,8 +112,9 @@ class Views:
             with self.house.catalog.transaction() as change:
                 for digest in left:
                     change.drop_table(digest.table_id)
+        for view in release_joined(self.house.catalog):
+            _log.warning('view "%s" is answered by its query until it is replaced', view.name)
         self.follow_catalog()
-        self._versions.open(self._digest_ids())
         self.upkeep.start()
 
     def close(self) -> None:
@@ -121,7 +124,7 @@ class Views:
 
     def read(self, view: Table) -> pa.Table:
         """A view's answer with exact types."""
-        return self._live_view(view).read().table
+        return self._reading(view, lambda live: live.read().table)
 
     @contextmanager
     def held(self, views: Sequence[Table], at_us: int | None) -> Iterator[Held]:
@@ -138,25 +141,53 @@ class Views:
                 waiting += [s.table for s in scans if s.kind == VIEW and s.table is not None]
         with ExitStack() as stack:
             if at_us is None:
-                found = {each for live in lives.values() for each in live.followers()}
+                found: set[Follower] = set()
+                for live in lives.values():
+                    with suppress(FollowerGone):  # then its query is run
+                        found.update(live.followers())
                 for follower in sorted(found, key=id):
                     stack.enter_context(follower.lock)
             yield Held(lives, by_query=at_us is not None)
 
     def shown(self, view: Table) -> tuple[pa.Table, list[str]]:
         """A view's answer as users see it."""
-        return self._live_view(view).shown()
+        return self._reading(view, lambda live: live.shown())
 
     def answer(self, view: Table) -> Answer:
-        return self._live_view(view).read()
+        return self._reading(view, lambda live: live.read())
+
+    def _reading(self, view: Table, read: Callable[[LiveView], T]) -> T:
+        """Read a view, whatever happens to others meanwhile: those that share a follower with it
+        may be dropped or replaced, and so may the view itself be replaced."""
+        for _ in range(READ_TRIES):
+            live = self._live_view(view)
+            try:
+                return read(live)
+            except FollowerGone:
+                self.follow_catalog()
+        raise UnknownNameError(
+            f'view "{view.name}" could not be read: views are replaced all the time',
+            hint="run the statement again",
+        )
 
     def _live_view(self, view: Table) -> LiveView:
+        """The view as it is kept, or the one that took its name meanwhile."""
         live = self._live.get(view.table_id)
-        if live is None:
-            self.follow_catalog()
-            live = self._live.get(view.table_id)
-        if live is None:
+        if live is not None and self.house.catalog.snapshot().table(view.table_id) is not None:
+            return live
+        self.follow_catalog()
+        live = self._live.get(view.table_id)
+        if live is not None:
+            return live
+        again = self.house.catalog.snapshot().find(view.name)
+        if again is None or not again.is_view:
             raise UnknownNameError(f'view "{view.name}" was dropped')
+        live = self._live.get(again.table_id)
+        if live is None or again.columns != view.columns:
+            raise UnknownNameError(
+                f'view "{view.name}" was replaced by one with other columns while it was read',
+                hint="run the statement again",
+            )
         return live
 
     def live(self) -> list[LiveView]:
@@ -164,12 +195,23 @@ class Views:
 
     def followers(self, live: LiveView) -> list[Follower]:
         """Of a view, digest by digest."""
+        if live.is_too_large:
+            return []
         with self._lock:
             found = [self._followers.get(digest.table_id) for digest in live.digests]
         missing = [each for each in found if each is None]
         if missing:
-            raise UnknownNameError(f'view "{live.table.name}" was dropped')
+            raise FollowerGone(f'view "{live.table.name}" was dropped')
         return [each for each in found if each is not None]
+
+    def isolate(self, follower: Follower) -> bool:
+        """Give the digests of a follower that failed one each; whether that changes anything."""
+        own = {digest.table_id for digest in follower.digests}
+        if len(own) == 1 or own <= self._alone:
+            return False
+        self._alone |= own
+        self.follow_catalog()
+        return True
 
     # -- what there is
 
@@ -200,6 +242,8 @@ class Views:
             Moments.of(definition.parts),
             settings["memory"],
             lambda: self.followers(live),
+            self.isolate,
+            self.follow_catalog,
             self._rooms,
             self._lookups(definition.parts, snapshot, settings["memory"]),
         )
@@ -217,10 +261,12 @@ class Views:
     def _share(self, snapshot: Snapshot) -> None:
         """One follower for each family of digests; those that stay as they were are kept."""
         families: dict[object, list[Digest]] = defaultdict(list)
-        for live in self._live.values():
+        kept = [live for live in self._live.values() if not live.is_too_large]
+        for live in kept:
             for digest in live.digests:
                 moved = snapshot.history(digest.table_id).moved_seq
-                family = family_of(digest) or digest.table_id
+                is_alone = digest.table_id in self._alone
+                family = (None if is_alone else family_of(digest)) or digest.table_id
                 families[digest.source_id, moved, family].append(digest)
         known = {
             frozenset(digest.table_id for digest in each.digests): each
@@ -235,13 +281,19 @@ class Views:
             follower = known.get(ids) or self._new_follower(digests, hot)
             followers.update(dict.fromkeys(ids, follower))
         self._followers = followers
+        sharing: dict[Follower, list[tuple[int, list[Follower]]]] = defaultdict(list)
+        for live in kept:
+            own = {followers[d.table_id] for d in live.digests if d.table_id in followers}
+            for each in own:
+                sharing[each].append(
+                    (live.memory_max, [other for other in own if other is not each])
+                )
+        for follower, found in sharing.items():
+            follower.sharing = found
         by_stream: dict[int, list[Follower]] = defaultdict(list)
         for follower in dict.fromkeys(followers.values()):
             by_stream[follower.hot.table.table_id].append(follower)
         self._by_stream = {stream: tuple(found) for stream, found in by_stream.items()}
-        for stream, hot in self.house.tier.tables.items():
-            # What leaves a view without a window is not subtracted: its state is built again.
-            hot.expires_in_steps = any(not each.has_panes for each in by_stream.get(stream, ()))
 
     def _new_follower(self, digests: Sequence[Digest], hot: HotTable) -> Follower:
         source = Source(hot, self.house.catalog.snapshot, self._read_files)
@@ -266,13 +318,20 @@ class Views:
         snapshot = self.house.catalog.snapshot()
         shown = {table.table_id for table in snapshot.listed}
         found = [live for live in self.live() if live.table.table_id in shown]
-        return [status_row(self, live, snapshot) for live in found]
+        rows = []
+        for live in found:
+            with suppress(FollowerGone):  # it was dropped or replaced just now
+                rows.append(status_row(self, live, snapshot))
+        return rows
 
     def explain(self, view: Table) -> list[str]:
         return explain_view(self, self._live_view(view))
 
-    def error_of(self, live: LiveView) -> str | None:
-        """Why the last back-fill failed, if it did."""
+    def error_of(self, live: LiveView, followers: Sequence[Follower]) -> str | None:
+        """Why the view failed, or its last back-fill, or the last try to follow its streams."""
+        errors = [live.failure, *(follower.error for follower in followers)]
+        if any(errors):
+            return next(error for error in errors if error)
         for digest in live.digests:
             handle = self._backfills.get(digest.table_id)
             error = handle.error() if handle is not None else None
@@ -357,6 +416,7 @@ class Views:
         with self._turn:
             snapshot = self.house.catalog.snapshot()
             for live in self.live():
+                live.look_again()
                 for digest in live.digests:
                     if may_backfill and not self.progress(digest).is_complete:
                         self._backfill(digest, snapshot)
@@ -400,9 +460,21 @@ class Views:
         swap_view(self.house.catalog, table)
         self.follow_catalog()
 
+    def _revive(self, concerned: Sequence[LiveView]) -> None:
+        """Let digests that failed begin again, with the history of their streams before them."""
+        for live in concerned:
+            failed = [each for each in live.digests if self.progress(each).failed is not None]
+            for digest in failed:
+                stream = self.house.catalog.snapshot().table(digest.source_id)
+                if stream is not None:
+                    job = ReviveDigest(self.house.catalog, stream, digest.table_id)
+                    self.house.pipeline.submit(job, BACKFILL_PRIORITY).wait()
+            live.look_again()
+
     def refresh(self, view: Table) -> Answer:
         """Wait until a view, and one that is to replace it, has all of history; then answer."""
         names = (view.name, f"{view.name}{NEXT_SUFFIX}")
+        self._revive([live for live in self.live() if live.table.name in names])
         while True:
             self.look()
             concerned = [live for live in self.live() if live.table.name in names]
@@ -418,72 +490,12 @@ class Views:
                 handle = self._backfills.get(digest_id)
                 if handle is not None:  # or the view came after the look; the next one sees to it
                     handle.wait()
+        for live in concerned:
+            live.look_again()
         with self._turn:
             for live in concerned:  # what hinders a replacement is told
                 self._swap_if_complete(live.table)
         return self.answer(self.house.catalog.snapshot().get(view.name))
-
-    # -- reference tables
-
-    @contextmanager
-    def changing(self, table_id: int) -> Iterator[None]:
-        """Around a change of a reference table: rows that arrived before keep the partners that
-        they had. Their digests are written down, then nothing arrives until the change is made."""
-        concerned: dict[int, list[Digest]] = defaultdict(list)
-        for live in self.live():
-            for digest in live.digests:
-                if table_id in digest.references:
-                    concerned[digest.source_id].append(digest)
-        if not concerned:
-            yield
-            return
-        with ExitStack() as stack:
-            for stream_id in sorted(concerned):
-                stack.enter_context(self.house.tier.tables[stream_id].paused())
-            spans: list[Span | None] = []
-            for stream_id, digests in concerned.items():
-                hot = self.house.tier.tables[stream_id]
-                bases = [self._base_seq(digest) for digest in digests]
-                self._seal(hot, digests)
-                spans += map(self._span, digests, bases)
-            paned = [span for span in spans if span is not None]
-            self._versions.keep(table_id, paned, self._digest_ids())
-            yield
-
-    def _digest_ids(self) -> set[int]:
-        return {digest.table_id for live in self.live() for digest in live.digests}
-
-    def _base_seq(self, digest: Digest) -> int:
-        """Rows up to there are joined with reference tables by a back-fill that is not done."""
-        if self.progress(digest).is_complete:
-            return 0
-        return self.house.catalog.snapshot().history(digest.table_id).moved_seq
-
-    def _span(self, digest: Digest, base_seq: int) -> Span | None:
-        """The rows that arrived, of a digest whose windows slide."""
-        follower = self._followers.get(digest.table_id)
-        if digest.parts.pane is None or follower is None or follower.is_given_up:
-            return None
-        upto_seq = follower.hot.view().published_seq
-        return Span(digest.table_id, base_seq, upto_seq, follower.newest_us)
-
-    def _seal(self, hot: HotTable, digests: Sequence[Digest]) -> None:
-        for digest in digests:
-            follower = self._followers.get(digest.table_id)
-            if follower is not None and not follower.is_given_up:
-                follower.follow()
-        house = self.house
-        sealer = Sealer(house.catalog, house.storage, house.pipeline.board, house.clock)
-        snapshot = house.catalog.snapshot()
-        for digest in digests:
-            references = {each: place_of(each) for each in digest.references}
-            with house.duck.lent(exact=True) as cursor:
-                sealer.seal(
-                    _digest(snapshot, digest.table_id),
-                    lambda seq: hot.view().since(seq, with_seq=True),
-                    cursor,
-                    references,
-                )
 
 
 def _digest(snapshot: Snapshot, table_id: int) -> Table:

@@ -106,6 +106,9 @@ class _Dense:
     def nbytes(self) -> int:
         return self._group.nbytes()
 
+    def growth(self, rows: int) -> int:
+        return self._group.growth(rows)
+
 
 class _Levels:
     def __init__(self, states: Mapping[int, LevelState]) -> None:
@@ -138,3 +141,7 @@ class _Levels:
     @property
     def nbytes(self) -> int:
         return sum(state.nbytes for state in self._states.values())
+
+    def growth(self, rows: int) -> int:
+        groups = sum(state.groups for state in self._states.values())
+        return rows * self.nbytes // max(groups, rows, 1)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from tidemill.catalog.model import FILE_ROWS, Snapshot
 from tidemill.digests.definition import Digest
+from tidemill.errors import ViewFailedError
 from tidemill.history.partitions import US_MAX
 from tidemill.hot.view import TIME_US_MIN
 from tidemill.views.answering import LiveView
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 
 def status_row(views: Views, live: LiveView, snapshot: Snapshot) -> dict[str, Any]:
     """One view as ``tidemill.views`` shows it."""
+    with suppress(ViewFailedError):
+        live.check()
     followers = list(dict.fromkeys(views.followers(live)))
     # Before anything that waits for followers, who would catch up meanwhile.
     lag_rows = max((each.lag_rows for each in followers), default=0)
@@ -49,13 +53,17 @@ def status_row(views: Views, live: LiveView, snapshot: Snapshot) -> dict[str, An
         "refresh_ms": live.costs.last_seconds * 1e3 if live.costs.answers else None,
         "history": share,
         "history_from": from_us,
-        "last_error": views.error_of(live),
+        "last_error": views.error_of(live, followers),
         "definition": ViewDefinition.of(live.table).query,
         "created_at": live.table.created_at_us,
     }
 
 
 def _state_of(live: LiveView, followers: list[Follower]) -> str:
+    if live.failure is not None:
+        return "failed"
+    if not live.digests:
+        return f"query: {live.parts.reason}"
     if live.is_too_large:
         return "query: more than its memory"
     kinds = [each.kept.kind if each.is_built else "not built yet" for each in followers]
@@ -112,24 +120,15 @@ def kept_row(kept: KeptStatus, snapshot: Snapshot) -> dict[str, Any]:
 
 
 def explain_view(views: Views, live: LiveView) -> list[str]:
-    """A view's split, the states that hold it, and what it reads above and below the grouping."""
+    """A view's split, the states that hold it, and what it reads besides."""
     lines = [f'view "{live.table.name}": ' + _state_of(live, views.followers(live))]
     lines += live.parts.explain()
     snapshot = views.house.catalog.snapshot()
-    below = sorted({each for digest in live.digests for each in digest.references})
-    for table_id in below:
-        table = snapshot.table(table_id)
-        if table is not None:
-            lines.append(
-                f'reference table "{table.name}" is joined below the grouping: rows keep the '
-                "partners that they had when they arrived"
-            )
     for table_id in live.parts.above:
         table = snapshot.table(table_id)
         if table is not None:
-            lines.append(
-                f'reference table "{table.name}" is joined above the grouping: the view follows it'
-            )
+            when = "when the view is read" if live.digests else "by its query"
+            lines.append(f'reference table "{table.name}" is joined {when}')
             if live.lookups is not None and live.lookups.plan.reference == table_id:
                 least = f"{GROUPS_MIN:,}"
                 lines.append(f"  from {least} groups on, what was found is kept until it changes")

@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 
 from tidemill.errors import UnknownNameError
 from tidemill.hot.table import HotTable
-from tidemill.views.follower import CHUNK_ROWS, Follower, Round
+from tidemill.views.follower import CHUNK_ROWS, Follower, Round, TooLarge
 
 LAG_ROWS_WORTH = 65_536
 LAG_ROWS_MAX = 4_000_000
@@ -28,9 +28,15 @@ _log = logging.getLogger("tidemill.views")
 
 
 class Upkeep:
-    def __init__(self, followers_of: Callable[[int | None], Sequence[Follower]]) -> None:
-        """``followers_of`` gives those of a stream by its table id, or all."""
+    def __init__(
+        self,
+        followers_of: Callable[[int | None], Sequence[Follower]],
+        on_failure: Callable[[Follower], object],
+    ) -> None:
+        """``followers_of`` gives those of a stream by its table id, or all; ``on_failure`` hears
+        of one that could not follow."""
         self._followers_of = followers_of
+        self._on_failure = on_failure
         self._failed_s: WeakKeyDictionary[Follower, float] = WeakKeyDictionary()
         self._wake = threading.Event()
         self._stopping = False
@@ -60,7 +66,7 @@ class Upkeep:
             worth = worth or lag >= LAG_ROWS_WORTH
             if lag > LAG_ROWS_MAX and follower.is_built:
                 shared = shared or Round(hot)
-                follower.follow(CHUNK_ROWS, shared)
+                self._follow(follower, shared)  # whatever becomes of it, the rows are stored
         if worth:
             self._wake.set()
 
@@ -93,8 +99,9 @@ class Upkeep:
         try:
             if not follower.follow(CHUNK_ROWS, shared):
                 self._wake.set()
-        except UnknownNameError:
-            pass  # the view was dropped under our hands
+        except (UnknownNameError, TooLarge):
+            pass  # the view was dropped under our hands, or is answered by its query from now on
         except Exception as error:  # a reader meets it again, and is told
             _log.warning('while following table "%s": %s', follower.hot.table.name, error)
             self._failed_s[follower] = time.monotonic() + RETRY_S
+            self._on_failure(follower)

@@ -57,7 +57,6 @@ from tidemill.pipeline.jobs import (
 from tidemill.pipeline.load import DigestDesk, KeyConflicts, Load, LoadCommit, LoadJob
 from tidemill.pipeline.move import MoveJob
 from tidemill.pipeline.packages import list_packages
-from tidemill.pipeline.seal import Sealer
 from tidemill.sql.maintain.plan import DigestParts
 from tidemill.types import Column, SqlType
 
@@ -221,13 +220,6 @@ class Stream:
 
     def expire(self, before_us: int) -> Outcome:
         return self.run(ExpireJob(self.table, self.catalog, before_us, before_us))
-
-    def seal(self, digest: Table) -> int:
-        sealer = Sealer(self.catalog, self.storage, self.board, self.clock)
-        references = {each: f"r{each}" for each in Digest.of(digest).references}
-        return sealer.seal(
-            digest, lambda seq: self.hot.view().since(seq, True), self.duck, references
-        )
 
     # -- digests and reference tables
 

@@ -1,4 +1,4 @@
-"""Digests in files: partials that moves, loads, back-fills and seals write, merged, are the
+"""Digests in files: partials that moves, loads, and back-fills write, merged, are the
 partials of all rows."""
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from digest_kit import HOUR_US, NEWEST, START_US, SUMS, Row, Stream, joined, opened
 
@@ -20,7 +19,6 @@ from tidemill.history.partitions import US_MAX
 from tidemill.pipeline.backfill import BackfillJob
 from tidemill.pipeline.digest_compact import FILES_MAX
 from tidemill.pipeline.load import KeyConflicts
-from tidemill.pipeline.seal import Sealer
 
 
 @pytest.fixture
@@ -321,106 +319,6 @@ def test_a_back_fill_of_a_dropped_digest_ends(stream: Stream) -> None:
     assert job.commit(outcome).value == 0
 
 
-# -- reference tables and seals
-
-
-def test_rows_keep_the_partners_that_they_met(stream: Stream) -> None:
-    table = stream.reference({1: "one", 2: "two"})
-    digest = stream.digest(joined(table.table_id), (table.table_id,))
-    stream.append(rows_at(0, 1, 2, 1, 9))
-    assert stream.seal(digest) == 4
-    stream.refer(table, {1: "uno", 2: "two"})
-    stream.append(rows_at(0.5, 1, 2))
-    assert names(stream, digest) == {"one": 2, "two": 2, "uno": 1}
-    stream.move()
-    assert names(stream, digest) == {"one": 2, "two": 2, "uno": 1}
-    assert [file.origin for file in stream.files(digest)] == ["seal", "move"]
-    stream.load(rows_at(3, 1))
-    assert names(stream, digest) == {"one": 2, "two": 2, "uno": 2}
-    assert not [path for path, _, _ in stream.storage.list() if "references" in path]
-    record = next(each for each in stream.board.records() if each.kind == "seal")
-    assert (record.state, record.rows, record.files) == ("committed", 4, 1)
-
-
-def test_a_seal_of_nothing(stream: Stream) -> None:
-    digest = stream.digest()
-    assert stream.seal(digest) == 0
-    stream.append(rows_at(0, 1))
-    stream.move()
-    before = stream.catalog.snapshot()
-    assert stream.seal(digest) == 1
-    assert stream.catalog.snapshot() is before
-
-
-def test_a_part_of_sealed_rows_is_moved(stream: Stream) -> None:
-    digest = stream.digest()
-    stream.append(rows_at(0, 1, 2, 3, 4))
-    stream.seal(digest)
-    stream.move(upto_seq=2)
-    assert stream.catalog.snapshot().history(digest.table_id).moved_seq == 4
-    stream.check(digest)
-    stream.append(rows_at(0, 5, 6))
-    stream.move()
-    assert stream.catalog.snapshot().history(digest.table_id).moved_seq == 6
-    stream.check(digest)
-
-
-def test_a_seal_while_rows_are_moved(stream: Stream) -> None:
-    digest = stream.digest()
-    stream.append(rows_at(0, 1, 2))
-    job = stream.move_job()
-    outcome = stream.ran(job)
-    stream.seal(digest)
-    job.commit(outcome)
-    assert [file.origin for file in stream.files(digest)] == ["seal"]
-    stream.check(digest)
-
-
-def test_a_move_while_a_digest_is_sealed(stream: Stream) -> None:
-    """The seal looks again: the rows that it has written are in the move's files."""
-    digest = stream.digest()
-    stream.append(rows_at(0, 1, 2))
-    view = stream.hot.view()
-    seen = []
-
-    def rows_since(seq: int) -> tuple[pa.Table, int]:
-        seen.append(seq)
-        if len(seen) > 1:
-            return stream.hot.view().since(seq, True)
-        stream.move()
-        return view.since(seq, True)
-
-    sealer = Sealer(stream.catalog, stream.storage, stream.board, stream.clock)
-    assert sealer.seal(digest, rows_since, stream.duck, {}) == 2
-    assert seen == [0, 2]
-    assert [file.origin for file in stream.files(digest)] == ["move"]
-    stream.check(digest)
-
-
-def test_sealed_rows_are_not_filled_in_again(
-    stream: Stream, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A seal writes rows of any time, and a back-fill meets them in the stream's files."""
-    monkeypatch.setattr("tidemill.pipeline.backfill.JOB_BYTES", 1)
-    stream.append([*rows_at(0, 1), *rows_at(2, 2), *rows_at(4, 3)])
-    stream.move()
-    digest = stream.digest()
-    stream.append([*rows_at(0, 4), *rows_at(4, 5)])
-    job = BackfillJob(digest, stream.table, stream.catalog, stream.storage)
-    outcome = stream.ran(job)
-    stream.seal(digest)
-    job.commit(outcome)
-    assert stream.progress(digest) == Progress(START_US + 4 * HOUR_US, ((4, 5),))
-    stream.check(digest)
-    stream.append(rows_at(0, 6))
-    stream.move()
-    stream.check(digest)
-    while stream.backfill(digest):
-        stream.check(digest)
-    assert stream.progress(digest) == Progress()
-    stream.check(digest)
-
-
 # -- order
 
 
@@ -483,7 +381,7 @@ def test_partials_of_a_pair_of_commits_are_seen_together(stream: Stream) -> None
 STEPS = (
     *["append"] * 3,
     *["move", "back-fill"] * 2,
-    *["load", "seal", "compact", "merge", "expire", "create"],
+    *["load", "compact", "merge", "expire", "create"],
 )
 
 
@@ -527,7 +425,5 @@ def _take_step(stream: Stream, digests: list[Table], hour: float, chance: random
         stream.expire(START_US + int((hour - 8) * HOUR_US))
     elif digests and step == "back-fill":
         stream.backfill(chance.choice(digests))
-    elif digests and step == "seal":
-        stream.seal(chance.choice(digests))
     elif digests and step == "merge":
         stream.compact_digest(chance.choice(digests))

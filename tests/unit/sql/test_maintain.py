@@ -136,8 +136,9 @@ NOW = [
     "GROUP BY k",
     "WITH r AS (SELECT * FROM s WHERE ts > now() - INTERVAL '8' MINUTE) "
     "SELECT label, count(*) FROM r JOIN dim USING (k) GROUP BY label",
-    "SELECT label, count(*) FROM (SELECT s.*, label FROM s JOIN dim d ON s.k = d.k "
-    "WHERE s.ts > now() - INTERVAL '8' MINUTE AND due::DATE = today()) GROUP BY label",
+    "SELECT label, count(*) FROM (SELECT * FROM s WHERE s.ts > now() - INTERVAL '8' MINUTE "
+    "AND due::DATE = today()) x JOIN dim d ON x.k = d.k GROUP BY label",
+    "SELECT count(*) FROM s WHERE k IN (SELECT k FROM dim WHERE weight > minute(now()))",
     "SELECT DISTINCT k FROM s WHERE ts > now() - INTERVAL '5' MINUTE",
     "SELECT DISTINCT ts::DATE AS day FROM s WHERE ts::DATE >= current_date",
     "SELECT k, n FROM s WHERE ts > now() - INTERVAL '8' MINUTE "

@@ -46,9 +46,32 @@ def test_reference_tables_below_and_above() -> None:
         "SELECT zone, c FROM (SELECT s.name, label, count(*) AS c FROM s JOIN dim USING (k) "
         "GROUP BY ALL) JOIN zones USING (name)"
     )
-    assert parts.digests[0].references == (3,)
-    assert "tm_ref_3" in parts.digests[0].partial
-    assert parts.above == (4,)
+    assert parts.digests[0].references == ()
+    assert "tm_ref" not in parts.digests[0].partial
+    assert parts.above == (3, 4)
+
+
+@pytest.mark.parametrize(
+    ("query", "reason"),
+    [
+        ("SELECT label, sum(n * weight) FROM s JOIN dim USING (k) GROUP BY 1", "alone"),
+        ("SELECT label, n FROM s JOIN dim USING (k) ORDER BY n LIMIT 3", "first rows"),
+        (
+            "SELECT label, count(*) FROM (SELECT s.*, label FROM s JOIN dim d ON s.k = d.k) "
+            "GROUP BY label",
+            "a subquery joins the stream",
+        ),
+        ("SELECT label, count(*) FROM s NATURAL JOIN dim GROUP BY label", "NATURAL"),
+    ],
+)
+def test_what_cannot_be_grouped_first_is_answered_by_its_query(query: str, reason: str) -> None:
+    parts = split(query)
+    assert parts.digests == ()
+    assert reason in parts.reason
+    assert parts.above == (3,)
+    assert parts.streams == ("s",)
+    assert from_json(to_json(parts)) == parts
+    assert parts.explain() == [f"answered by its query: {parts.reason}"]
 
 
 def test_a_condition_on_now_fixes_its_hidden_key() -> None:

@@ -68,11 +68,6 @@ REFUSED = [
     ),
     ("SELECT count(*) FROM s WHERE ts + INTERVAL '1' MONTH > now()", "no window", "ts > now()"),
     ("SELECT count(*) FROM s WHERE ts <> now()", "no window", "ts > now()"),
-    (
-        "SELECT count(*) FROM s WHERE k IN (SELECT k FROM dim WHERE weight > minute(now()))",
-        "subquery",
-        "ts > now()",
-    ),
     ("SELECT count(*) FROM s WHERE ts > now() - CAST(NULL AS INTERVAL)", "NULL", "now()"),
     ("SELECT count(*) FROM s WHERE ts > now() - INTERVAL '900000' YEAR", "fails", "query"),
     # Sessions.

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from collections.abc import Set as AbstractSet
 from typing import Any
 
 import pyarrow as pa
 
-from tidemill.catalog.model import History, Package, Snapshot, Table
+from tidemill.catalog.model import Package, Snapshot
 from tidemill.clock import Clock, WallClock
 from tidemill.config import Settings
 from tidemill.federation.system import definitions, files, information, memory, work
 from tidemill.federation.system.rooms import (
     Counted,
+    CountRows,
     JobLike,
     MoveLike,
     Rooms,
@@ -67,7 +67,7 @@ class SystemTables:
         package_counts: Callable[[int], Iterable[Counted]] | None = None,
         sources_state: Callable[[], Mapping[str, SourceState]] = dict,
         snapshots: Callable[[], Iterable[tuple[int, int]]] = lambda: (),
-        live_rows: Callable[[Table, History, AbstractSet[int]], int] = memory.estimated_rows,
+        live_rows: CountRows = memory.estimated_rows,
         clock: Clock | None = None,
         views: Callable[[], Iterable[Mapping[str, Any]]] = tuple,
         spark: Callable[[], Iterable[Mapping[str, Any]]] = tuple,

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from tidemill.catalog.model import APPENDED, FILE_ROWS, LOADED, History, Table
 from tidemill.federation.system.rooms import Rooms, make_table_of_rows
+from tidemill.hot.retention import horizon_us
 from tidemill.hot.table import HotTable
 
 Row = dict[str, Any]
@@ -31,14 +32,17 @@ class Held:
 
 
 def held(rooms: Rooms, hot: HotTable) -> Held:
-    """Count a table's rows: those in memory, and those in files that nothing took away."""
+    """Count the rows that may be seen: those in memory, those in files that nothing took away."""
+    horizon = horizon_us(hot.table, hot.progress.now_us())
     view = hot.view()
     history = rooms.snapshot().history(hot.table.table_id)
-    rows = rooms.live_rows(hot.table, history, view.buried)
-    return Held(view.after(history.moved_seq).rows, rows, history)
+    rows = rooms.live_rows(hot.table, history, view.buried, horizon)
+    return Held(view.after(history.moved_seq).rows_since(horizon), rows, history)
 
 
-def estimated_rows(_: Table, history: History, buried: AbstractSet[int]) -> int:
+def estimated_rows(
+    _: Table, history: History, buried: AbstractSet[int], _horizon_us: int | None = None
+) -> int:
     """What the catalog alone can say; ``counting`` is exact."""
     return max(history.rows - deleted_rows(history) - len(buried), 0)
 

@@ -122,6 +122,11 @@ def count_packages(packages: Iterable[Package]) -> list[PackageCount]:
     return [PackageCount(*key, *sums) for key, sums in counts.items()]
 
 
+CountRows = Callable[[Table, History, AbstractSet[int], int | None], int]
+"""Counts the rows of a history, with the numbers of those that rows in memory replaced, and the
+oldest time that may be seen."""
+
+
 @dataclass(frozen=True)
 class Rooms:
     """What system tables are made of; see ``SystemTables`` for what the calls answer."""
@@ -136,7 +141,7 @@ class Rooms:
     package_counts: Callable[[int], Iterable[Counted]]
     sources_state: Callable[[], Mapping[str, SourceState]]
     snapshots: Callable[[], Iterable[tuple[int, int]]]
-    live_rows: Callable[[Table, History, AbstractSet[int]], int]
+    live_rows: CountRows
     clock: Clock
     views: Callable[[], Iterable[Mapping[str, Any]]] = tuple
     spark: Callable[[], Iterable[Mapping[str, Any]]] = tuple

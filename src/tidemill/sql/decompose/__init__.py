@@ -106,6 +106,7 @@ def _decompose(
         block.kind,
         split.growing,
         split.hidden,
+        split.folds,
     )
 
 

@@ -22,7 +22,7 @@ from sqlglot import exp
 from tidemill.sql.decompose.calls import aggregate_at, find_aggregates
 from tidemill.sql.decompose.names import is_star, output_names
 from tidemill.sql.decompose.nodes import call, column, named, nested, own_nodes, source
-from tidemill.sql.decompose.plan import Refused, sql_of
+from tidemill.sql.decompose.plan import FOLD, Fold, Refused, sql_of
 from tidemill.sql.decompose.rules import split_aggregate
 from tidemill.sql.decompose.states import States
 
@@ -38,6 +38,7 @@ class Split:
     states: tuple[str, ...]
     growing: tuple[str, ...] = ()
     hidden: Mapping[str, str] = field(default_factory=dict)
+    folds: Mapping[str, Fold] = field(default_factory=dict)
 
 
 def split_grouping(
@@ -60,6 +61,7 @@ def split_grouping(
         tuple(state.name for state in above.states.all),
         tuple(above.states.growing),
         places,
+        {state.name: state.fold for state in above.states.all},
     )
 
 
@@ -247,6 +249,9 @@ class _Above:
         return node.copy().transform(self._replaced, copy=False)
 
     def _replaced(self, node: exp.Expression) -> exp.Expression:
+        fold = node.meta.get(FOLD) if node._meta else None
+        if fold is not None:
+            return self.states.add(node.copy(), fold.merge, fold.tidy, fold.grows)
         aggregate = aggregate_at(node)
         if aggregate is not None:
             if any(next(find_aggregates(part), None) for part in aggregate.arguments):

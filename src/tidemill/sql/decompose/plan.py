@@ -5,12 +5,29 @@ Everything here is data: EXPLAIN prints it, Spark tasks are sent its SQL, views 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from sqlglot import exp
 
 MERGE_SOURCE = "tm_partials"
+
+
+FOLD = "tidemill_fold"
+Merge = Callable[[exp.Expression], exp.Expression]
+
+
+@dataclass(frozen=True)
+class Fold:
+    """How states make one, and what tidies that one. An expression that has a fold in its meta
+    under ``FOLD`` is the state of an aggregate itself: a split keeps it as it is."""
+
+    merge: Merge
+    tidy: Merge | None = None
+    grows: str = ""
+
+    def __deepcopy__(self, _memo: object) -> Fold:
+        return self  # trees are copied, the rules of their states are not
 
 
 @dataclass(frozen=True)
@@ -25,7 +42,8 @@ class Decomposition:
     ``keys`` and ``states`` name the columns of a partial. Both are empty when a star in the query
     hides them. ``growing`` are states that grow with the rows (sets, lists): their size is that of
     the values they hold, in memory, for each group. ``hidden`` tells in which column of a partial
-    each hidden key is: one of its own, or a key that the query has anyway.
+    each hidden key is: one of its own, or a key that the query has anyway. ``folds`` say how the
+    states of aggregates are merged, by name.
     """
 
     partial: exp.Select
@@ -37,6 +55,7 @@ class Decomposition:
     kind: str
     growing: tuple[str, ...] = ()
     hidden: Mapping[str, str] = field(default_factory=dict)
+    folds: Mapping[str, Fold] = field(default_factory=dict)
 
     def explain(self) -> list[str]:
         """The three queries as EXPLAIN shows them."""

@@ -17,8 +17,8 @@ from sqlglot import exp
 from tidemill.sql.decompose import collected, exported
 from tidemill.sql.decompose.calls import AggregateCall, need_arguments
 from tidemill.sql.decompose.nodes import call, cast, field, filtered, not_null, struct, text
-from tidemill.sql.decompose.plan import Refused
-from tidemill.sql.decompose.states import Merge, States
+from tidemill.sql.decompose.plan import Merge, Refused
+from tidemill.sql.decompose.states import States
 
 Rule = Callable[[AggregateCall, States], exp.Expression]
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from sqlglot import exp
 
 from tidemill.sql.decompose.nodes import column
-from tidemill.sql.decompose.plan import sql_of
-
-Merge = Callable[[exp.Expression], exp.Expression]
+from tidemill.sql.decompose.plan import Fold, Merge, sql_of
 
 
 @dataclass(frozen=True)
@@ -21,13 +18,17 @@ class State:
     partial: exp.Expression
     merge: Merge
     tidy: Merge | None = None
+    grows: str = ""
+
+    @property
+    def fold(self) -> Fold:
+        return Fold(self.merge, self.tidy, self.grows)
 
 
 @dataclass
 class States:
     prefix: str
     all: list[State] = field(default_factory=list)
-    growing: list[str] = field(default_factory=list)
     _known: dict[str, State] = field(default_factory=dict)
 
     def add(
@@ -36,9 +37,12 @@ class States:
         """Keep a state; answers the column that holds it."""
         key = sql_of(partial)
         if key not in self._known:
-            state = State(f"{self.prefix}{len(self.all)}", partial, merge, tidy)
+            state = State(f"{self.prefix}{len(self.all)}", partial, merge, tidy, grows)
             self._known[key] = state
             self.all.append(state)
-            if grows:
-                self.growing.append(f"{state.name}: {grows}")
         return column(self._known[key].name)
+
+    @property
+    def growing(self) -> list[str]:
+        """Which states grow with the rows, and how."""
+        return [f"{state.name}: {state.grows}" for state in self.all if state.grows]

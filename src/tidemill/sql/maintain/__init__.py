@@ -26,7 +26,6 @@ from tidemill.sql.maintain.plan import (
     to_json,
 )
 from tidemill.sql.maintain.reading import (
-    EdgeRows,
     Reach,
     answer_sql,
     bounds_sql,
@@ -40,7 +39,6 @@ __all__ = [
     "REFERENCE",
     "ROWS",
     "DigestParts",
-    "EdgeRows",
     "Pane",
     "Reach",
     "ViewParts",

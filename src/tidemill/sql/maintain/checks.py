@@ -23,7 +23,7 @@ from tidemill.sql.travel import find_clause
 ViewTables = Callable[[str], ViewTable | None]
 
 _RESERVED = re.compile(
-    rf"{ROWS}|{DIGEST}\d+|{REFERENCE}\d+|tm_(sessions|session|opens|opened|keyed|first|last)_?\d*",
+    rf"{ROWS}|{DIGEST}\d+|{REFERENCE}\d+|tm_(sessions|session|opens|opened|keyed|first|last|joined|merged|j)_?\d*",
     re.I,
 )
 _CHANGING = words(

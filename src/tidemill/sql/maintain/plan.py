@@ -108,7 +108,8 @@ class ViewParts:
     """A view as digests and a final query over them.
 
     ``above`` are the reference tables that the final reads, ``streams`` the streams of the digests,
-    ``columns`` and ``types`` those of the answer.
+    ``columns`` and ``types`` those of the answer. Without digests the view is answered by its
+    query, for a ``reason``.
     """
 
     digests: tuple[DigestParts, ...]
@@ -119,9 +120,12 @@ class ViewParts:
     streams: tuple[str, ...]
     columns: tuple[str, ...] = ()
     types: tuple[str, ...] = ()
+    reason: str = ""
 
     def explain(self) -> list[str]:
         """The split as EXPLAIN shows it."""
+        if not self.digests:
+            return [f"answered by its query: {self.reason}"]
         lines = []
         for at, digest in enumerate(self.digests):
             lines.append(f"digest {at} of {digest.table} ({digest.kind}): {digest.partial}")

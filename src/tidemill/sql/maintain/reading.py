@@ -40,15 +40,6 @@ class Reach:
         return ends[0] is not None and ends[1] is not None and ends[0] >= ends[1]
 
 
-@dataclass(frozen=True)
-class EdgeRows:
-    """Rows at a window's edges that arrived when reference tables were others: the FROM items of
-    the rows and, by table id, of those tables."""
-
-    rows: str
-    references: Mapping[int, str]
-
-
 def bounds_sql(pane: Pane) -> str:
     """SELECT of the window's ends as microseconds since 1970; NULL for none."""
     low, high = (f"epoch_us({end})" if end is not None else "NULL" for end in (pane.low, pane.high))
@@ -92,7 +83,6 @@ def read_sql(
     rows: str | None = None,
     reach: Reach | None = None,
     *,
-    earlier: Sequence[EdgeRows] = (),
     is_merged: bool = True,
     is_whole: bool = False,
     more: Sequence[str] = (),
@@ -101,8 +91,7 @@ def read_sql(
     the state has, where it is read as it is.
 
     ``state`` is the FROM item of the digest's state, ``rows`` that of the rows at its edges, if
-    there are any; neither may be called ``tm_rows`` or ``tm_partials``. ``earlier`` are more rows
-    at its edges, which are joined with tables of their own.
+    there are any; neither may be called ``tm_rows`` or ``tm_partials``.
     ``is_merged`` says that the state has each key once. With ``is_whole`` the rows are all rows of
     the stream and the state is not read: what to do when ``rows_window`` does not hold.
     """
@@ -110,12 +99,11 @@ def read_sql(
         assert rows is not None
         return _edge(digest, rows)
     groups = _groups(digest, state, reach, more)
-    if rows is None and not earlier and is_merged and digest.is_single:
+    if rows is None and is_merged and digest.is_single:
         return groups
     parts = [groups]
     if rows is not None:
         parts.append(_edge(digest, rows))
-    parts += [_edge(digest, each.rows, each.references) for each in earlier]
     union = " UNION ALL ".join(f"({part})" for part in parts)
     return f"WITH {MERGE_SOURCE} AS NOT MATERIALIZED ({union}) {digest.collapse}"
 
@@ -144,11 +132,9 @@ def moment_sql(us: int, kind: str) -> str:
     return f"CAST('{from_us(us).isoformat(sep=' ')}{zone}' AS {kind})"
 
 
-def _edge(digest: DigestParts, rows: str, references: Mapping[int, str] | None = None) -> str:
+def _edge(digest: DigestParts, rows: str) -> str:
     edge = f"SELECT {_list(digest.shown)} FROM ({digest.edge})"
-    given = {ROWS: rows, **{f"{REFERENCE}{key}": at for key, at in (references or {}).items()}}
-    texts = [f"{name} AS NOT MATERIALIZED (SELECT * FROM {at})" for name, at in given.items()]
-    return f"WITH {', '.join(texts)} {edge}"
+    return f"WITH {ROWS} AS NOT MATERIALIZED (SELECT * FROM {rows}) {edge}"
 
 
 def _list(names: Sequence[str]) -> str:
@@ -157,7 +143,7 @@ def _list(names: Sequence[str]) -> str:
 
 def answer_sql(parts: ViewParts, digests: Sequence[str], references: Mapping[int, str]) -> str:
     """The final query with its digests (texts of ``read_sql``) and reference tables (FROM items by
-    table id; those below the grouping are needed where a digest has edge rows)."""
+    table id)."""
     given = [
         *(
             f"{REFERENCE}{key} AS NOT MATERIALIZED (SELECT * FROM {references[key]})"

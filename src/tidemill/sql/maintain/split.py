@@ -6,6 +6,8 @@
 3. For each place where a stream is read: **decompose** with this place alone as the stream. The
    partial may not reach another stream or digest. The final takes the place of the query, with
    ``tm_digest_<i>`` for the partials, and the next place is split in that.
+   Where the partial joins reference tables, the query is rewritten first so that the stream is
+   grouped by itself (see ``partners``); if that cannot be, the view is answered by its query.
 4. Where the partial depends on now(), its conditions are **lifted** (see ``lifting``), and the
    block is split once more with hidden keys; the first split remains as ``edge`` and ``collapse``.
 5. **bind**: DuckDB gives the types of all parts; the final must give the query's own columns.
@@ -14,7 +16,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import duckdb
@@ -47,6 +49,12 @@ from tidemill.sql.maintain.naming import (
     unqualify,
 )
 from tidemill.sql.maintain.panes import bucket, end_sql, pane_of
+from tidemill.sql.maintain.partners import (
+    JoinedBelow,
+    group_first,
+    reads_references,
+    with_inlined,
+)
 from tidemill.sql.maintain.plan import (
     DIGEST,
     REFERENCE,
@@ -60,7 +68,7 @@ from tidemill.sql.maintain.refusals import EVERY_ROW, refusal
 from tidemill.sql.maintain.sessions import split_sessions, take_conditions
 from tidemill.sql.now import bind_now
 from tidemill.sql.scopes import Scope
-from tidemill.sql.windows import rewrite_deferred
+from tidemill.sql.windows import Bound, rewrite_deferred
 from tidemill.types import SqlType
 
 _MARK = "tidemill_digest"
@@ -96,6 +104,8 @@ def split_view(query: exp.Expression, tables: ViewTables) -> ViewParts:
             splitter.split()
         except Refused as refused:
             raise refusal(refused.reason) from refused
+        except JoinedBelow as joined:
+            return _by_query(joined.reason, splitter, rewritten.bounds, uses_now, columns)
         digests, final = tuple(splitter.digests), sql_of(splitter.tree)
         if (found := splitter.bind(final)) != columns:
             raise refusal(f"the split gives {found} for {columns}")
@@ -110,6 +120,20 @@ def split_view(query: exp.Expression, tables: ViewTables) -> ViewParts:
         tuple(name for name, _ in columns),
         tuple(kind for _, kind in columns),
     )
+
+
+def _by_query(
+    reason: str,
+    splitter: _Splitter,
+    bounds: Sequence[Bound],
+    uses_now: bool,
+    columns: Columns,
+) -> ViewParts:
+    """A view without digests."""
+    streams = tuple(dict.fromkeys(place.table.name for place in splitter.places))
+    names, kinds = tuple(name for name, _ in columns), tuple(kind for _, kind in columns)
+    above = splitter.references
+    return ViewParts((), "", above, tuple(bounds), uses_now, streams, names, kinds, reason)
 
 
 def _texts_of(digest: DigestParts) -> str:
@@ -145,12 +169,17 @@ class _Splitter:
         self._named: dict[str, ViewTable] = {}
         self._prefixes = _free_prefixes(tree)
         self._hidden = "tm_h" if _uses_hidden(tree) else "h"
-        self._places = self._name_tables(tables, sessions)
-        if not self._places:
+        self.places = self._name_tables(tables, sessions)
+        if not self.places:
             raise refusal(
                 "the view reads no stream",
                 "reference tables are answered directly; a view is worth it over a streaming table",
             )
+
+    @property
+    def references(self) -> tuple[int, ...]:
+        """All reference tables of the query."""
+        return tuple(sorted(table.table_id for table in self._named.values()))
 
     def _name_tables(self, tables: ViewTables, sessions: Mapping[int, Call]) -> list[_Place]:
         unqualify(self.tree)
@@ -173,12 +202,13 @@ class _Splitter:
         return places
 
     def split(self) -> None:
-        for place in self._places:
+        for place in self.places:
             digest = f"{DIGEST}{len(self.digests)}"
             with_seq = self._prepare(place)
             if place.call is not None:
                 made = self._split_sessions(place, place.call, digest)
             else:
+                self._group_first(place)
                 made = self._split_place(place, with_seq)
             self._put(self._bound(made, place), digest)
 
@@ -366,6 +396,30 @@ class _Splitter:
         )
 
     # Everything else.
+
+    def _group_first(self, place: _Place) -> None:
+        """Group the stream by itself where it is joined with reference tables below a grouping."""
+        parts = self._split(place)
+        if not reads_references(parts.partial):
+            return
+        for level in self._block(place, self.tree).levels:
+            _check_joins(level.select)
+        parts = replace(parts, partial=with_inlined(parts.partial, place.is_at))
+        with_ = parts.partial.args.get("with_")
+
+        def columns_of(item: exp.Expr) -> Columns:
+            alone = exp.Select(expressions=[exp.Star()], from_=exp.From(this=item.copy()))
+            alone.set("with_", None if with_ is None else with_.copy())
+            return self._bind(sql_of(alone))
+
+        before = self.tree
+        self.tree = group_first(parts, place.is_at, columns_of)
+        try:
+            if reads_references(self._split(place).partial):
+                raise JoinedBelow("the stream is joined more than once")
+        except UnsupportedError as error:
+            self.tree = before
+            raise JoinedBelow(str(error.detail)) from error
 
     def _split_place(self, place: _Place, with_seq: bool) -> DigestParts:
         plain = self._split(place)
