@@ -22,7 +22,13 @@ from rich.progress import (
 )
 
 from tidemill.cli.loading import FORMATS, Loader, Summary, find_table, format_of, source_of
-from tidemill.cli.session import Database, Session, add_warehouse_option, open_session
+from tidemill.cli.session import (
+    Database,
+    Session,
+    add_settings_option,
+    add_warehouse_option,
+    open_session,
+)
 from tidemill.config import DUCKDB_CLOSED
 from tidemill.errors import DefinitionError, FileFormatError, TidemillError
 from tidemill.types import SqlType, literal, quote
@@ -41,6 +47,7 @@ _READERS = {
 
 def configure(parser: argparse.ArgumentParser) -> None:
     add_warehouse_option(parser)
+    add_settings_option(parser)
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="files to load")
     parser.add_argument("--table", "-t", required=True, metavar="TABLE", help="where rows go")
     parser.add_argument(
@@ -63,7 +70,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     console = Console(highlight=False)
-    with open_session(options.warehouse, serve=True) as session:
+    with open_session(options.warehouse, settings=options.settings) as session:
         if session.alert:
             print(session.alert, file=sys.stderr)
         if options.create:
