@@ -30,7 +30,8 @@ from pathlib import Path
 
 from warehouses import open_inline
 
-from tidemill.cli.render import to_texts
+from tidemill.as_text import TEXT, text_result
+from tidemill.cli.render import collect
 from tidemill.clock import FakeClock
 from tidemill.config import DATABASE_SETTINGS, Settings
 from tidemill.engine import Database
@@ -221,7 +222,7 @@ def letter(kind: str) -> str:
 
 def render_rows(result: Result) -> list[str]:
     """One line a row, values as DuckDB writes them; nothing is written as (empty)."""
-    texts = to_texts(result.table) if result.columns else []
+    texts = collect(text_result(result, TEXT)) if result.columns else []
 
     def cell(text: str | None) -> str:
         if text is None:

@@ -18,7 +18,8 @@ from pathlib import Path
 import pytest
 
 import tidemill
-from tidemill.cli.render import render
+from tidemill.as_text import TEXT, text_result
+from tidemill.cli.render import collect, table
 from tidemill.clock import FakeClock
 from tidemill.config import DATABASE_SETTINGS, TABLE_SETTINGS, Settings
 from tidemill.engine import Database
@@ -38,7 +39,8 @@ def output(db: Database, text: str) -> str:
         result = db.sql(text)
     except TidemillError as error:
         return f"error: {error}\n"
-    lines = list(render(result, "table")) if result.columns else [result.message]
+    shown = text_result(result, TEXT)
+    lines = list(table(shown, collect(shown))) if result.columns else [result.message]
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 

@@ -33,7 +33,6 @@ from tidemill.cli.shell import format_seconds
 from tidemill.engine import Database
 from tidemill.errors import TidemillError
 from tidemill.pipeline.java import JavaNotFoundError, find_java
-from tidemill.server.local import LocalServer
 
 REDRAW_S = 0.25
 PLAIN_LINE_S = 1.0
@@ -121,10 +120,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 def run(options: argparse.Namespace, ending: Ending) -> int:
     master = choose_master(options.spark)
-    with (
-        tidemill.open(options.warehouse, spark_master=master, lifetime="long") as database,
-        LocalServer(database),
-    ):
+    with tidemill.open(options.warehouse, spark_master=master, lifetime="long") as database:
         player = Player(database, prepare(database, options))
         watcher = Watcher(database, player.arrived_at)
         player.start()

@@ -240,6 +240,12 @@ DATABASE_SETTINGS: dict[str, Setting] = {
             _positive_duration,
             "with durability = 'batch', the longest time a row may wait for the disk",
         ),
+        Setting(
+            "serve_local",
+            "on",
+            _choice("on", "off"),
+            "whether other processes of the user can connect to this one",
+        ),
         Setting("segment_size", "64 MiB", _memory, "size at which a log segment is closed"),
         Setting(
             "spark_master",

@@ -1,15 +1,19 @@
 """The engine: builds the rooms, wires them, and carries out statements.
 
-``open`` takes a warehouse folder into possession; ``Database.sql`` parses a text and gives each
-statement to the method that carries it out; ``Database.append`` is the short way for rows.
+A ``Database`` takes a warehouse folder into possession; ``Database.sql`` parses a text and gives
+each statement to the method that carries it out; ``Database.append`` is the short way for rows.
+``tidemill.open`` makes one, and has it serve the local socket (``server.opening``).
 """
 
 from __future__ import annotations
 
+import atexit
 import logging
+import os
 import re
 import threading
 import time
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,24 +25,33 @@ from typing import Any
 from sqlglot import exp
 
 from tidemill.appending import Appending
+from tidemill.as_text import TEXT, text_result
+from tidemill.caller import FIND, Find, frames_of, variables_of
 from tidemill.catalog.model import Table
 from tidemill.catalog.owner import Owner
 from tidemill.catalog.store import Catalog
 from tidemill.catalog.urls import sqlite_url
 from tidemill.clock import Clock, WallClock
-from tidemill.config import DATABASE_SETTINGS, Settings
+from tidemill.config import Settings
 from tidemill.copying import Copied, copy_from, copy_to
 from tidemill.definitions import Definitions
-from tidemill.errors import CatalogError, ClosedError, TidemillError, UnsupportedError
+from tidemill.errors import (
+    CatalogError,
+    ClosedError,
+    TidemillError,
+    UnknownNameError,
+    UnsupportedError,
+)
 from tidemill.federation.duck import Duck
 from tidemill.federation.explain import analyze_lines, explain_lines, timed_lines
 from tidemill.federation.past import Pins
-from tidemill.federation.planner import Plan, make_plan
+from tidemill.federation.planner import Plan, make_plan, unbound_tables
 from tidemill.federation.references import References
 from tidemill.federation.routes import LOCAL, Router, Spark
 from tidemill.federation.runner import Runner
 from tidemill.federation.scatter import Scatter
 from tidemill.federation.system import LiveRows, SystemTables
+from tidemill.frames import is_frame, no_rows
 from tidemill.history.guard import Guard
 from tidemill.hot.ending import sync_folder
 from tidemill.hot.intake import AppendResult
@@ -59,9 +72,11 @@ from tidemill.session import Session
 from tidemill.spark_route import SparkSqlRoute
 from tidemill.sql import statements as st
 from tidemill.sql.locate import locate
-from tidemill.sql.params import Params
+from tidemill.sql.params import Params, plain_params
 from tidemill.sql.parser import parse
 from tidemill.sql.spark import SPARK_SETTINGS
+from tidemill.text_result import TextResult
+from tidemill.types import quote
 from tidemill.verifying import Verifying
 from tidemill.views.continuous import KeptQueries
 from tidemill.views.kept.definition import is_kept
@@ -73,17 +88,10 @@ from tidemill.writing import Writer
 
 TEXT_CACHED_BYTES_MAX = 10_000
 CLOSE_WAIT_S = 10.0
+FRAME_NAME = "the given frame"
 _CATALOG_ID = re.compile(r"[0-9a-f]{32}")
 _log = logging.getLogger("tidemill")
-
-
-def open(path: str | Path, *, create: bool = True, **settings: object) -> Database:
-    """Open a warehouse folder. One process owns it until ``close``.
-
-    With ``create``, a folder that is absent or empty becomes a warehouse. One that holds anything
-    else is refused.
-    """
-    return Database(Path(path), Settings(DATABASE_SETTINGS, settings), create=create)
+_open: weakref.WeakSet[Database] = weakref.WeakSet()
 
 
 class Database:
@@ -99,11 +107,14 @@ class Database:
         create: bool = True,
     ) -> None:
         began = time.perf_counter()
+        self._pid = os.getpid()
+        _open.add(self)
         self.path = path
         self.settings = settings
         self._clock = clock or WallClock()
         self._closing: list[Callable[[], None]] = []
         self._leaving: list[Callable[[], None]] = []  # before calls in progress are waited for
+        self._serving: list[Callable[[], None]] = []
         self._is_closed = False
         self._close_lock = threading.Lock()
         self._calls: Counter[int] = Counter()  # in progress, by thread
@@ -277,11 +288,18 @@ class Database:
     def sql(self, text: str, params: Params = None, *, session: Session | None = None) -> Result:
         """Run the statements of a text; answers the result of the last one.
 
+        A table that the catalog does not have may be a data frame in a variable of the caller.
         ``session`` holds what SET sets; without one, all callers share the database's own."""
+        find = variables_of(1) if session is None else None
+        return self._call(text, params, session or self.session, find)
+
+    def _call(self, text: str, params: Params, session: Session, find: Find | None) -> Result:
         self._enter()
+        token = FIND.set(find)
         try:
-            return self._sql(text, params, session or self.session)
+            return self._sql(text, plain_params(params), session)
         finally:
+            FIND.reset(token)
             self._leave()
 
     def _sql(self, text: str, params: Params, session: Session) -> Result:
@@ -295,6 +313,30 @@ class Database:
                 error.position = error.position or locate(error.message, statement)
                 raise
         return Result(result.table, result.types, result.message, time.perf_counter() - began)
+
+    def sql_text(
+        self,
+        text: str,
+        params: Params = None,
+        *,
+        form: str = TEXT,
+        rows_max: int | None = None,
+        session: Session | None = None,
+    ) -> TextResult:
+        """Run the statements of a text; answers the rows of the last one as texts, for people.
+
+        ``form`` is ``text``, each value as SQL writes it, or ``json``, an object for each row;
+        ``rows_max`` bounds how many come."""
+        result = self._call(text, params, session or self.session, None)
+        return text_result(result, form, rows_max)
+
+    def create_table(self, name: str, frame: Any, *, replace: bool = False) -> Result:
+        """Make a reference table of a pandas or Polars data frame or an Arrow table."""
+        if not is_frame(frame):
+            raise no_rows(frame)
+        verb = "CREATE OR REPLACE TABLE" if replace else "CREATE TABLE"
+        text = f"{verb} {quote(name)} AS SELECT * FROM {quote(FRAME_NAME)}"
+        return self._call(text, None, self.session, {FRAME_NAME: frame}.get)
 
     def append(
         self,
@@ -327,12 +369,18 @@ class Database:
         self._keeping.cancel(thread, why)
         self._loads.spooling.cancel(thread)
 
+    def close_first(self, close: Callable[[], None]) -> None:
+        """Something serves this database: ``close`` ends it before the database itself."""
+        self._serving.append(close)
+
     def close(self) -> None:
         """Give the warehouse back. What was acknowledged is on disk; closing twice is no error.
 
         Calls in progress in other threads are waited for, at most ``CLOSE_WAIT_S``, then
         broken off; calls that come later get a ClosedError."""
         with self._close_lock:
+            while self._serving:
+                self._serving.pop()()
             self._is_closed = True
             for leave in self._leaving:
                 leave()
@@ -421,9 +469,13 @@ class Database:
         return Result(table, types, f"SELECT {table.num_rows}")
 
     def _plan(self, query: st.Query, params: Params) -> Plan:
-        if params and _has_window_parameter(query):
-            return make_plan(query.body, self.catalog.snapshot(), params)
-        return self._plan_for(query, self.catalog.snapshot().definition_id)
+        try:
+            if params and _has_window_parameter(query):
+                return make_plan(query.body, self.catalog.snapshot(), params)
+            return self._plan_for(query, self.catalog.snapshot().definition_id)
+        except UnknownNameError as error:
+            frames = frames_of((name for _, name in unbound_tables(query.body)), error)
+            return make_plan(query.body, self.catalog.snapshot(), params, frames)
 
     def _make_plan(self, query: st.Query, definition_id: int) -> Plan:
         del definition_id  # part of the cache's key: moves make snapshots, but no other plans
@@ -552,6 +604,15 @@ class Database:
                 del self._calls[own]
             if self._is_closed:
                 self._gate.notify_all()
+
+
+@atexit.register
+def _close_all() -> None:
+    """A program that ends without ``close``: threads that still hold DuckDB's objects then would
+    keep them past its end, of which it complains on stderr, and the log would lack its end."""
+    for database in list(_open):
+        if database._pid == os.getpid():  # not in a forked child, which owns nothing
+            database.close()
 
 
 def spark_row(runtime: SparkRuntime, place: str, settings: Settings) -> dict[str, Any]:

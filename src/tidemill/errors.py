@@ -210,6 +210,60 @@ class ClosedError(TidemillError):
     code = "closed"
 
 
+class PipelineError(TidemillError):
+    """A job failed for a reason that is not in its data."""
+
+    code = "pipeline"
+
+
+class JobCancelledError(PipelineError):
+    """The job was cancelled before it was committed."""
+
+    code = "job_cancelled"
+
+
+class SparkStartError(TidemillError):
+    """Spark did not start."""
+
+    code = "spark_start"
+
+
+class JavaNotFoundError(UnsupportedError):
+    """No Java that Spark can run on."""
+
+    code = "java_not_found"
+
+
+class SparkSqlError(TidemillError):
+    """Spark's SQL could not answer; another route may."""
+
+    code = "spark_sql"
+
+
+class PackageChangedError(FileFormatError):
+    """A package that changed or went away while it was read; a later look may find it whole."""
+
+    code = "package_changed"
+
+
+class ProtocolError(TidemillError):
+    """The other side does not speak the local protocol, or says too much at once."""
+
+    code = "protocol"
+
+
+class TooManyConnectionsError(TidemillError):
+    """The server serves as many connections as it may."""
+
+    code = "too_many_connections"
+
+
+class InternalError(TidemillError):
+    """A failure that is nobody's statement's fault."""
+
+    code = "internal"
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str | None:
     """A hint with the nearest known name, if one is near.
 

@@ -1,4 +1,4 @@
-"""Rows as JSON texts, for the rows that fit no type: rejected rows and error messages."""
+"""Values in plainer forms: rows as JSON texts (rejected rows, messages), numpy's as Python's."""
 
 from __future__ import annotations
 
@@ -14,6 +14,19 @@ def rows_as_json(batch: pa.RecordBatch) -> list[str]:
     names = batch.schema.names
     rows = zip(*([shown(value) for value in column] for column in batch.columns), strict=True)
     return [row_as_json(dict(zip(names, row, strict=True))) for row in rows]
+
+
+def from_numpy(value: Any) -> Any:
+    """A scalar or an array of numpy as Python has it: a number, text, moment or span, a list;
+    what is not numpy's, as it is."""
+    if not (hasattr(value, "dtype") and hasattr(value, "tolist")):
+        return value
+    kind = value.dtype.kind
+    if kind == "M":
+        text = str(value)  # of nanoseconds that Python does not have, a text
+        coarse = value.astype("datetime64[us]")
+        return coarse.tolist() if (coarse == value).all() or text == "NaT" else text
+    return (value.astype("timedelta64[us]") if kind == "m" else value).tolist()
 
 
 def shown(value: pa.Scalar) -> Any:

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
+from html import escape
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
 from tidemill.errors import MissingPackageError
+from tidemill.python_values import to_python
 
 if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
 
+ROWS_AT_ONCE = 10_000
+ROWS_SHOWN, COLUMNS_SHOWN, CELL_CHARS_SHOWN = 20, 30, 100
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, repr=False)
 class Result:
     """``message`` is the command tag (``SELECT 3``, ``INSERT 1``, ``CREATE TABLE``)."""
 
@@ -37,9 +43,17 @@ class Result:
         """The rows as an Arrow table; HUGEINT as decimal, UUID and JSON as text."""
         return self.table
 
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """For whoever reads Arrow: pandas, Polars, DuckDB, or a query that names the result."""
+        return self.table.__arrow_c_stream__(requested_schema)
+
     def df(self) -> pd.DataFrame:
         """The rows as a pandas DataFrame."""
-        frame: pd.DataFrame = self.table.to_pandas()
+        frame: pd.DataFrame
+        try:
+            frame = self.table.to_pandas()
+        except (OverflowError, ValueError):  # dates that Python does not have
+            frame = self.table.to_pandas(date_as_object=False)
         return frame
 
     def pl(self) -> pl.DataFrame:
@@ -53,31 +67,108 @@ class Result:
         return frame
 
     def fetchall(self) -> list[tuple[Any, ...]]:
-        """The rows as Python tuples, integers of any size as int, UUIDs as uuid.UUID."""
+        """All rows as Python tuples, however many were fetched before (see ``python_values``)."""
         columns = [
-            _values(column, kind)
+            to_python(column, kind)
             for column, kind in zip(self.table.columns, self.types, strict=True)
         ]
         return list(zip(*columns, strict=True)) if columns else []
 
     def fetchone(self) -> tuple[Any, ...] | None:
-        rows = self.table.slice(0, 1)
-        return Result(rows, self.types, self.message).fetchall()[0] if rows.num_rows else None
+        """The next row; None after the last."""
+        return next(self._rest, None)
+
+    def fetchmany(self, size: int = 1) -> list[tuple[Any, ...]]:
+        """The next rows, at most ``size``."""
+        return list(islice(self._rest, size))
+
+    @cached_property
+    def _rest(self) -> Iterator[tuple[Any, ...]]:
+        return iter(self)
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
-        return iter(self.fetchall())
+        """All rows from the first; they become Python's a piece at a time."""
+        for start in range(0, self.rowcount, ROWS_AT_ONCE):
+            rows = self.table.slice(start, ROWS_AT_ONCE)
+            yield from Result(rows, self.types, self.message).fetchall()
+
+    def __len__(self) -> int:
+        return self.rowcount
 
     def __repr__(self) -> str:
-        return f"<{self.message}: {self.rowcount} rows, columns {', '.join(self.columns)}>"
+        """The first rows as a table, for a prompt of Python."""
+        return as_plain_text(self) if self.columns else f"<{self.message or 'no statement'}>"
+
+    def _repr_html_(self) -> str:
+        """The first rows as a table, for a notebook."""
+        return as_html(self) if self.columns else f"<p>{escape(self.message)}</p>"
+
+    def _head(self) -> Head:
+        """The part that is shown: the first rows and columns as texts that are not long."""
+        shown = self.table.select(range(min(len(self.columns), COLUMNS_SHOWN)))
+        rows = Result(shown.slice(0, ROWS_SHOWN), self.types[:COLUMNS_SHOWN], "").fetchall()
+        return Head(
+            [_short(name) for name in shown.column_names],
+            [["NULL" if value is None else _short(value) for value in row] for row in rows],
+            self._size_text(),
+        )
+
+    def _size_text(self) -> str:
+        rows = "1 row" if self.rowcount == 1 else f"{self.rowcount:,} rows"
+        if self.rowcount > ROWS_SHOWN:
+            rows += f", the first {ROWS_SHOWN} shown"
+        width = len(self.columns)
+        return rows + (f"; {COLUMNS_SHOWN} of {width} columns" if width > COLUMNS_SHOWN else "")
 
 
-def _values(column: pa.ChunkedArray, kind: str) -> list[Any]:
-    values: list[Any] = column.to_pylist()
-    if kind in ("HUGEINT", "UHUGEINT"):
-        return [None if value is None else int(value) for value in values]
-    if kind == "UUID":
-        return [None if value is None else uuid.UUID(str(value)) for value in values]
-    return values
+class Head(NamedTuple):
+    """The first rows of a result as texts, and how large the whole is."""
+
+    names: list[str]
+    rows: list[list[str]]
+    size: str
+
+
+def as_plain_text(result: Result) -> str:
+    head = result._head()
+    widths = [max(map(len, column)) for column in zip(head.names, *head.rows, strict=True)]
+
+    def line(cells: list[str]) -> str:
+        padded = (cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
+        return " │ ".join(padded).rstrip()
+
+    rule = "─┼─".join("─" * width for width in widths)
+    return "\n".join([line(head.names), rule, *map(line, head.rows), f"({head.size})"])
+
+
+def as_html(result: Result) -> str:
+    head = result._head()
+    names = "".join(f"<th>{escape(name)}</th>" for name in head.names)
+    rows = "".join(
+        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in head.rows
+    )
+    return (
+        f"<table><thead><tr>{names}</tr></thead><tbody>{rows}</tbody></table>"
+        f"<p>{escape(head.size)}</p>"
+    )
+
+
+def _short(value: object) -> str:
+    text = " ".join(str(value)[: CELL_CHARS_SHOWN + 1].split("\n"))
+    return text if len(text) <= CELL_CHARS_SHOWN else text[: CELL_CHARS_SHOWN - 1] + "…"
+
+
+@dataclass(frozen=True)
+class AppendResult:
+    """What became of an append. ``is_repeat``: this source and offset was acknowledged before."""
+
+    rows_in: int
+    stored: int = 0
+    late: int = 0
+    rejected: int = 0
+    ignored: int = 0
+    replaced: int = 0
+    is_repeat: bool = False
 
 
 def done(message: str) -> Result:

@@ -868,11 +868,11 @@ def test_describe(db: Database) -> None:
 
 CLIENT = """
 import sys
-import tidemill.server.remote
+import tidemill
 import pyarrow as pa
 from datetime import datetime
 
-with tidemill.server.remote.connect(sys.argv[1]) as db:
+with tidemill.connect(sys.argv[1]) as db:
     print(db.sql("SELECT * FROM v ORDER BY k").fetchall())
     rows = {"ts": [datetime(2024, 5, 1)], "k": pa.array([1], pa.int32()), "g": ["z"], "v": [1.5]}
     db.append("s", pa.table(rows))

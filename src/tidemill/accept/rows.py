@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -29,6 +28,7 @@ from tidemill.accept.defaults import Defaults
 from tidemill.accept.found import first_line
 from tidemill.catalog.model import Table
 from tidemill.errors import RowsRejectedError
+from tidemill.frames import as_table, mixes_times_and_numbers, no_rows, settle_index
 from tidemill.rendering import row_as_json, shown
 from tidemill.types import NESTING_MAX, Column, quote
 
@@ -166,53 +166,17 @@ def read(rows: Any, table: Table, defaults: Defaults | None = None) -> pa.Table:
     """Rows in any of the forms a producer may have, as one Arrow table.
 
     With ``defaults``, a dict that lacks a column which others have gets its default there too."""
-    if isinstance(rows, pa.Table):
-        return rows
-    if isinstance(rows, pa.RecordBatch):
-        return pa.Table.from_batches([rows])
-    # While another thread imports pandas (Arrow does at need), the module is there half-made.
-    frame = getattr(sys.modules.get("pandas"), "DataFrame", None)
-    if frame is not None and isinstance(rows, frame):
-        return _from_pandas(rows)
+    framed = as_table(rows)
+    if framed is not None:
+        names = [column.name for column in table.columns]
+        return settle_index(framed, names, table.time_column)
     if isinstance(rows, Mapping):
         return from_dicts([rows], table, defaults)
     if isinstance(rows, tuple):
         return _from_tuples([rows], table)
-    if hasattr(rows, "__arrow_c_stream__"):
-        return _from_stream(rows)
     if isinstance(rows, Iterable) and not isinstance(rows, str | bytes):
         return _from_list(list(rows), table, defaults)
-    raise RowsRejectedError(
-        f"rows of type {type(rows).__name__} cannot be appended",
-        hint="give Arrow, pandas or Polars data, a dict, a tuple, or a list of dicts or tuples",
-    )
-
-
-def _from_stream(rows: Any) -> pa.Table:
-    try:
-        return pa.RecordBatchReader.from_stream(rows).read_all()
-    except (pa.ArrowException, TypeError, ValueError, OSError) as error:
-        raise RowsRejectedError(
-            f"the {type(rows).__name__} cannot be read as an Arrow table; nothing was stored",
-            detail=first_line(error),
-        ) from error
-
-
-def _from_pandas(frame: Any) -> pa.Table:
-    for name, kind in frame.dtypes.items():
-        if kind.kind == "O" and _mixes_times_and_numbers({type(value) for value in frame[name]}):
-            raise RowsRejectedError(
-                f'column "{name}" has both times and numbers; nothing was stored',
-                hint="give every column one type",
-            )
-    try:
-        return pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata(None)
-    except (pa.ArrowException, TypeError, ValueError) as error:
-        raise RowsRejectedError(
-            "the pandas DataFrame cannot be read as Arrow; nothing was stored",
-            detail=str(error),
-            hint="give every column one type",
-        ) from error
+    raise no_rows(rows)
 
 
 def _from_list(rows: list[Any], table: Table, defaults: Defaults | None) -> pa.Table:
@@ -222,10 +186,6 @@ def _from_list(rows: list[Any], table: Table, defaults: Defaults | None) -> pa.T
         return from_dicts(rows, table, defaults)
     if all(isinstance(row, tuple | list) for row in rows):
         return _from_tuples(rows, table)
-    if all(isinstance(row, pa.RecordBatch) for row in rows):
-        if any(not row.schema.equals(rows[0].schema) for row in rows):
-            raise RowsRejectedError("the batches have different columns; nothing was stored")
-        return pa.Table.from_batches(rows)
     raise RowsRejectedError(
         "a list of rows must hold dicts only or tuples only",
         detail=f"the first row is a {type(rows[0]).__name__}",
@@ -293,7 +253,7 @@ def _kinds(values: list[Any], column: Column | None) -> list[pa.DataType | None]
         return [None]
     target = column.type.arrow
     kinds = {type(value) for value in values}
-    if _mixes_times_and_numbers(kinds):
+    if mixes_times_and_numbers(kinds):
         return []  # Arrow would take numbers for microseconds
     if pa.types.is_nested(target) and any(_has_number_for_time(v, target) for v in values):
         return []
@@ -302,10 +262,6 @@ def _kinds(values: list[Any], column: Column | None) -> list[pa.DataType | None]
     if pa.types.is_temporal(target) and dt.date in kinds and len(kinds - {dt.date, type(None)}):
         return []  # Arrow would take datetimes for dates
     return [None, target] if pa.types.is_nested(target) else [None]
-
-
-def _mixes_times_and_numbers(kinds: set[type]) -> bool:
-    return any(issubclass(k, _TIMES) for k in kinds) and any(issubclass(k, Number) for k in kinds)
 
 
 def _has_number_for_time(value: Any, kind: pa.DataType) -> bool:
@@ -324,7 +280,6 @@ def _has_number_for_time(value: Any, kind: pa.DataType) -> bool:
     return any(_has_number_for_time(item, inner) for item, inner in pairs)
 
 
-_TIMES = (dt.date, dt.time, dt.timedelta, np.datetime64)
 _TEXTABLE = (str, int, float, Decimal, dt.date, dt.time, dt.timedelta, UUID, list, tuple, Mapping)
 _CONTAINERS = (list, tuple, Mapping)
 _MISSING = ("NAType", "NaTType")  # pandas's own NULLs

@@ -30,7 +30,13 @@ from tidemill.cli.loading import (
     find_table,
     format_of,
 )
-from tidemill.cli.session import Database, Session, add_warehouse_option, open_session
+from tidemill.cli.session import (
+    Database,
+    Session,
+    add_settings_option,
+    add_warehouse_option,
+    open_session,
+)
 from tidemill.errors import TidemillError
 from tidemill.pipeline.packages import file_source
 from tidemill.types import literal, quote
@@ -42,6 +48,7 @@ REASONS_SHOWN = 5
 
 def configure(parser: argparse.ArgumentParser) -> None:
     add_warehouse_option(parser)
+    add_settings_option(parser)
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="files to load")
     parser.add_argument("--table", "-t", required=True, metavar="TABLE", help="where rows go")
     parser.add_argument(
@@ -59,7 +66,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--with",
-        dest="settings",
+        dest="table_settings",
         action="append",
         type=_pair,
         default=[],
@@ -119,7 +126,7 @@ def reading_options(options: argparse.Namespace) -> dict[str, object]:
 
 def run(options: argparse.Namespace) -> int:
     console = Console(highlight=False)
-    with open_session(options.warehouse, serve=True) as session:
+    with open_session(options.warehouse, settings=options.settings) as session:
         if session.alert:
             print(session.alert, file=sys.stderr)
         created = options.create and create_table(session.database, options, console)
@@ -193,7 +200,7 @@ def create_table(database: Database, options: argparse.Namespace, console: Conso
     form = format_of(options.files[0], options.format)
     for path in options.files:
         file_source(path)  # an error, if it cannot be read
-    how, settings = reading_options(options), dict(options.settings)
+    how, settings = reading_options(options), dict(options.table_settings)
     sql = create_statement(options.table, options.files, form, how, options.time, settings)
     console.print(sql, soft_wrap=True, markup=False)
     database.sql(sql)

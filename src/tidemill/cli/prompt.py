@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator
 from importlib.metadata import version
 from pathlib import Path
 
-import duckdb
 from prompt_toolkit import PromptSession
 from prompt_toolkit.application import get_app
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
@@ -20,7 +19,7 @@ from prompt_toolkit.lexers import PygmentsLexer
 from prompt_toolkit.output import Output
 from pygments.lexers.sql import PostgresLexer
 
-from tidemill.cli.script import is_complete, read_pieces
+from tidemill.cli.script import command_of, is_complete, read_pieces
 from tidemill.cli.session import Session
 from tidemill.cli.shell import COMMANDS, Quit, Shell
 from tidemill.config import TABLE_SETTINGS
@@ -39,7 +38,7 @@ def run_prompt(shell: Shell, input_: Input | None = None, output: Output | None 
     """Asks until the user leaves."""
     shell.write(f"tidemill {version('tidemill')}, warehouse {shell.session.path}")
     shell.write(shell.session.notice or "others can connect to it while you are here")
-    shell.write('end a statement with ";", \\? lists the commands, \\q leaves')
+    shell.write('end a statement with ";", help lists the commands, exit leaves')
     names = Names(shell.session)
     prompt: PromptSession[str] = PromptSession(
         history=open_history(),
@@ -80,7 +79,7 @@ def run_text(shell: Shell, text: str) -> None:
 def is_finished(text: str) -> bool:
     """Whether Enter should run what was typed rather than start another line."""
     stripped = text.strip()
-    return not stripped or stripped.startswith("\\") or is_complete(stripped)
+    return not stripped or command_of(stripped) is not None or is_complete(stripped)
 
 
 def build_keys() -> KeyBindings:
@@ -124,17 +123,17 @@ class Names:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self.words = sorted({*WORDS.split(), *_duckdb_keywords()})
+        self.words = sorted({*WORDS.split(), *_keywords(session)})
         self.settings = sorted(TABLE_SETTINGS)
         self.tables: list[str] = []
         self.columns: list[str] = []
 
     def refresh(self) -> None:
         """Reads the names again; the old ones stay where that fails."""
-        database = self._session.database
+        asked = self._session.asked
         try:
-            tables = database.sql("SELECT table_name FROM tidemill.tables").fetchall()
-            columns = database.sql("SELECT DISTINCT column_name FROM tidemill.columns").fetchall()
+            tables = asked.sql_text("SELECT table_name FROM tidemill.tables").rows()
+            columns = asked.sql_text("SELECT DISTINCT column_name FROM tidemill.columns").rows()
         except TidemillError:
             return
         self.tables = sorted(str(name) for (name,) in tables)
@@ -177,7 +176,10 @@ class SqlCompleter(Completer):
                 yield Completion(name, start_position=-len(text), display_meta=command.about)
 
 
-def _duckdb_keywords() -> list[str]:
-    with duckdb.connect() as connection:
-        rows = connection.execute("SELECT keyword_name FROM duckdb_keywords()").fetchall()
+def _keywords(session: Session) -> list[str]:
+    """The words of the language, from where the warehouse is."""
+    try:
+        rows = session.asked.sql_text("SELECT keyword_name FROM duckdb_keywords()").rows()
+    except TidemillError:
+        return []
     return [str(name).upper() for (name,) in rows]

@@ -1,6 +1,7 @@
-"""Results as text: tables that fit the terminal, csv, json, markdown.
+"""Results as text: tables that fit the terminal, records, csv, json, markdown.
 
-DuckDB itself turns values into text, so a value looks in the shell as it looks in a query.
+The values come as texts, written by DuckDB where the warehouse is, so a value looks in the shell
+as it looks in a query.
 """
 
 from __future__ import annotations
@@ -9,20 +10,14 @@ import csv
 import io
 import re
 from collections.abc import Iterator, Sequence
-from functools import cache
 from itertools import pairwise
-from typing import Any
 
-import duckdb
-import pyarrow as pa
 from rich.cells import cell_len, set_cell_size
 
 from tidemill.cli.style import BOLD, DIM, paint
-from tidemill.config import DUCKDB_CLOSED
-from tidemill.types import quote
+from tidemill.text_result import TextResult, Texts
 
 FORMATS = ("table", "csv", "json", "markdown")
-ROWS_PER_CHUNK = 10_000
 COLUMN_WIDTH_MIN = 8
 NULL = "NULL"
 ELLIPSIS = "…"
@@ -30,58 +25,37 @@ ELLIPSIS = "…"
 _NUMERIC = re.compile(r"(U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?|UINTEGER|DECIMAL.*|FLOAT|DOUBLE)")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
-Texts = list[list[str | None]]
+
+def form_of(style: str) -> str:
+    """The form in which a style needs the rows."""
+    return "json" if style == "json" else "text"
 
 
-def render(
-    result: Any,
-    style: str,
-    *,
-    width: int | None = None,
-    rows_max: int | None = None,
-    color: bool = False,
-) -> Iterator[str]:
-    """The lines of a result. ``width`` and ``rows_max`` bound tables; other formats have all."""
-    table: pa.Table = result.arrow()
+def render(result: TextResult, style: str) -> Iterator[str]:
+    """The lines of a result in a format that has all of it, a piece of it at a time."""
     if style == "csv":
-        return _csv(table)
+        return _csv(result)
     if style == "json":
-        return _json(table)
-    numeric = [bool(_NUMERIC.fullmatch(name)) for name in result.types]
-    if style == "markdown":
-        return _markdown(table, numeric)
-    return _table(table, numeric, width, rows_max, color)
+        return _json(result)
+    return _markdown(result)
 
 
-def to_texts(table: pa.Table) -> Texts:
-    """The columns of a table as DuckDB writes their values; NULL is None."""
-    names = [f"c{index}" for index in range(table.num_columns)]
-    casts = ", ".join(f"CAST({name} AS VARCHAR) AS {name}" for name in names)
-    relation = _duckdb().from_arrow(table.rename_columns(names))
-    texts = relation.project(casts).to_arrow_table()
-    return [column.to_pylist() for column in texts.columns]
+def collect(result: TextResult) -> Texts:
+    """The columns of all rows that came."""
+    columns: Texts = [[] for _ in result.columns]
+    for chunk in result.chunks:
+        for column, texts in zip(columns, chunk, strict=True):
+            column.extend(texts)
+    return columns
 
 
-@cache
-def _duckdb() -> duckdb.DuckDBPyConnection:
-    connection = duckdb.connect(config={**DUCKDB_CLOSED})
-    connection.execute("SET threads = 1")
-    connection.execute("SET TimeZone = 'UTC'")
-    return connection
-
-
-def _chunks(table: pa.Table) -> Iterator[pa.Table]:
-    for start in range(0, table.num_rows, ROWS_PER_CHUNK):
-        yield table.slice(start, ROWS_PER_CHUNK)
-
-
-def _csv(table: pa.Table) -> Iterator[str]:
+def _csv(result: TextResult) -> Iterator[str]:
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(table.column_names)
+    writer.writerow(result.columns)
     yield _drain(buffer)
-    for chunk in _chunks(table):
-        writer.writerows(zip(*to_texts(chunk), strict=True))
+    for chunk in result.chunks:
+        writer.writerows(zip(*chunk, strict=True))
         yield _drain(buffer)
 
 
@@ -92,58 +66,65 @@ def _drain(buffer: io.StringIO) -> str:
     return text
 
 
-def _json(table: pa.Table) -> Iterator[str]:
+def _json(result: TextResult) -> Iterator[str]:
     yield "["
-    left = table.num_rows
-    names = _unique(table.column_names)
-    fields = ", ".join(f"{quote(name)} := {quote(name)}" for name in names)
-    for chunk in _chunks(table):
-        relation = _duckdb().from_arrow(chunk.rename_columns(names))
-        rows = relation.project(f"CAST(to_json(struct_pack({fields})) AS VARCHAR)").fetchall()
-        for (row,) in rows:
+    left = result.rowcount
+    for (rows,) in result.chunks:
+        for row in rows:
             left -= 1
-            yield row + ("," if left else "")
+            yield str(row) + ("," if left else "")
     yield "]"
 
 
-def _unique(names: Sequence[str]) -> list[str]:
-    """Names without repetition, for formats that need it: a, a becomes a, a_1."""
-    seen: set[str] = set()
-    unique = []
-    for name in names:
-        candidate, number = name, 0
-        while candidate.lower() in seen:
-            number += 1
-            candidate = f"{name}_{number}"
-        seen.add(candidate.lower())
-        unique.append(candidate)
-    return unique
+def _numeric(types: Sequence[str]) -> list[bool]:
+    return [bool(_NUMERIC.fullmatch(name)) for name in types]
 
 
-def _markdown(table: pa.Table, numeric: Sequence[bool]) -> Iterator[str]:
+def _markdown(result: TextResult) -> Iterator[str]:
     def line(cells: Sequence[str | None]) -> str:
         texts = (_printable(NULL if cell is None else cell).replace("|", "\\|") for cell in cells)
         return "| " + " | ".join(texts) + " |"
 
-    yield line(table.column_names)
-    yield "|" + "|".join("--:" if right else "---" for right in numeric) + "|"
-    for chunk in _chunks(table):
-        for row in zip(*to_texts(chunk), strict=True):
+    yield line(result.columns)
+    yield "|" + "|".join("--:" if right else "---" for right in _numeric(result.types)) + "|"
+    for chunk in result.chunks:
+        for row in zip(*chunk, strict=True):
             yield line(row)
 
 
-def _table(
-    table: pa.Table,
-    numeric: Sequence[bool],
-    width: int | None,
-    rows_max: int | None,
-    color: bool,
+def records(result: TextResult, texts: Texts, color: bool = False) -> Iterator[str]:
+    """Each row as lines of name and value, for rows that are wider than the screen."""
+    names = [_printable(name) for name in result.columns]
+    width = max(map(_length, names), default=0)
+    for number, row in enumerate(zip(*texts, strict=True), 1):
+        yield paint(f"─[ row {number} ]".ljust(width + 20, "─"), DIM, color)
+        for name, text in zip(names, row, strict=True):
+            value = paint(NULL, DIM, color) if text is None else _indented(text, width + 3)
+            yield f"{paint(_pad(name, width, False), BOLD, color)} │ {value}".rstrip()
+    yield from _left_out(result, texts)
+
+
+def _indented(text: str, width: int) -> str:
+    """Lines of a value one below the other."""
+    lines = [_printable(line) for line in text.split("\n")]
+    return ("\n" + " " * (width - 2) + "│ ").join(lines)
+
+
+def _left_out(result: TextResult, texts: Texts) -> Iterator[str]:
+    shown = len(texts[0]) if texts else 0
+    if shown < result.rowcount:
+        yield f"({ELLIPSIS} {result.rowcount - shown:,} more rows)"
+
+
+def table(
+    result: TextResult, texts: Texts, *, width: int | None = None, color: bool = False
 ) -> Iterator[str]:
-    if not table.num_columns:
+    """A table of rows; ``width`` bounds its lines."""
+    if not result.columns:
         return
-    shown = table if rows_max is None else table.slice(0, rows_max)
-    columns = [[None if text is None else _printable(text) for text in c] for c in to_texts(shown)]
-    names = [_printable(name) for name in table.column_names]
+    numeric = _numeric(result.types)
+    columns = [[None if text is None else _printable(text) for text in c] for c in texts]
+    names = [_printable(name) for name in result.columns]
     widths = [
         max(_length(name), *(_length(NULL if text is None else text) for text in column), 1)
         for name, column in zip(names, columns, strict=True)
@@ -173,8 +154,7 @@ def _table(
         yield line(row, "")
     if len(kept) < len(widths):
         yield f"({len(widths) - len(kept)} more columns)"
-    if shown.num_rows < table.num_rows:
-        yield f"({ELLIPSIS} {table.num_rows - shown.num_rows:,} more rows)"
+    yield from _left_out(result, texts)
 
 
 def fit(widths: Sequence[int], width: int | None) -> list[int]:

@@ -1,7 +1,8 @@
 """Text from a prompt, a file or a pipe, cut into what the shell runs: statements and commands.
 
 Lines are fed one by one. A line that starts with a backslash, outside of a statement, is a
-command. Everything else is SQL and collected until a semicolon ends it.
+command, and so are the lines ``help``, ``quit`` and ``exit``. Everything else is SQL and collected
+until a semicolon ends it.
 """
 
 from __future__ import annotations
@@ -9,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from tidemill.errors import TidemillError
-from tidemill.sql.tokens import split, tokenize
+from tidemill.lexical import cut
+
+WORDS = {"help": "\\?", "quit": "\\q", "exit": "\\q"}
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,14 @@ class Piece:
         return self.text.startswith("\\")
 
 
+def command_of(line: str) -> str | None:
+    """The backslash command that a line is, or says in a word."""
+    stripped = line.strip()
+    if stripped.startswith("\\"):
+        return stripped
+    return WORDS.get(stripped.rstrip("; ").lower())
+
+
 def read_pieces(lines: Iterable[str]) -> Iterator[Piece]:
     """The pieces of a stream of lines, each as soon as it is complete."""
     collected: list[str] = []
@@ -33,8 +43,8 @@ def read_pieces(lines: Iterable[str]) -> Iterator[Piece]:
         if not collected:
             if not line.strip():
                 continue
-            if line.lstrip().startswith("\\"):
-                yield Piece(line.strip(), number)
+            if command := command_of(line):
+                yield Piece(command, number)
                 continue
             first = number
         collected.append(line)
@@ -46,13 +56,11 @@ def read_pieces(lines: Iterable[str]) -> Iterator[Piece]:
 
 def statements(text: str, line: int = 0) -> Iterator[Piece]:
     """The statements of a text. A text that cannot be cut is one piece: its error will tell."""
-    try:
-        chunks = split(tokenize(text))
-    except TidemillError:
+    found = cut(text)
+    if found.is_open:
         yield Piece(text, line)
         return
-    for chunk in chunks:
-        start, end = chunk[0].start, chunk[-1].end + 1
+    for start, end in found.statements:
         line_start = text.rfind("\n", 0, start) + 1
         # Blanks keep the statement's column; only a statement before it on its line is left out.
         padding = " " * (start - line_start)
@@ -65,8 +73,4 @@ def is_complete(text: str) -> bool:
     >>> is_complete("SELECT 1;"), is_complete("SELECT ';"), is_complete("SELECT 1 -- ;")
     (True, False, False)
     """
-    try:
-        tokens = tokenize(text)
-    except TidemillError:
-        return False
-    return bool(tokens) and text[tokens[-1].start] == ";"
+    return cut(text).is_ended

@@ -4,30 +4,35 @@ from __future__ import annotations
 
 import shutil
 import sys
+import textwrap
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-import tidemill
+from tidemill.cli.paging import find_pager, page
 from tidemill.cli.progress import PATIENCE_S, watch
-from tidemill.cli.render import FORMATS, render
+from tidemill.cli.render import FORMATS, collect, form_of, records, render, table
 from tidemill.cli.report import print_error
 from tidemill.cli.script import Piece, read_pieces
 from tidemill.cli.session import Session
 from tidemill.cli.style import DIM, paint, wants_color
 from tidemill.errors import SettingError, TidemillError, UnknownNameError, did_you_mean
-from tidemill.server.remote import connect
+from tidemill.text_result import TextResult, Texts
 
 ROWS_SHOWN = 200
+ROWS_PAGED = 10_000
 INCLUDE_DEPTH_MAX = 20
 CANCEL_EVERY_S = 0.2
 INDEXES_OF = "SELECT index_name, columns, method FROM tidemill.indexes WHERE lower(table_name) = ?"
 SETTINGS_OF = """\
 SELECT name, value FROM tidemill.settings WHERE lower(table_name) = ? AND is_given ORDER BY name"""
+QUERY_OF = "SELECT definition FROM tidemill.views WHERE lower(view_name) = ?"
+TABLES = "SELECT table_name, kind, rows, bytes FROM tidemill.tables ORDER BY table_name"
+VIEWS = "SELECT view_name, kind, streams, state, last_error FROM tidemill.views ORDER BY view_name"
+LINES_AROUND = 4  # head, rule, count and the next prompt
 _ON_OFF = {"on": True, "off": False}
 
 
@@ -48,12 +53,20 @@ class Shell:
     """A session, where its answers go, and how they look."""
 
     def __init__(
-        self, session: Session, out: TextIO, *, style: str = "table", timing: bool = False
+        self,
+        session: Session,
+        out: TextIO,
+        *,
+        style: str = "table",
+        timing: bool = False,
+        interactive: bool = False,
     ) -> None:
         self.session = session
         self.out = out
         self.style = style
         self.timing = timing
+        self.expanded = False
+        self.pager = find_pager() if interactive else None
         self.terminal = out.isatty()
         self.color = wants_color(out)
         self._depth = 0
@@ -88,10 +101,26 @@ class Shell:
         else:
             self.show(self._ask(piece.text))
 
-    def _ask(self, text: str) -> Any:
+    def ask(self, text: str, params: list[str] | None = None) -> TextResult:
+        """A short question of the shell's own, in the form that it shows."""
+        return self.session.asked.sql_text(
+            text, params, form=form_of(self.style), rows_max=self._rows_max
+        )
+
+    def look_up(self, text: str, params: list[str] | None = None) -> list[tuple[str | None, ...]]:
+        """A short question whose rows are not shown as they are."""
+        return self.session.asked.sql_text(text, params).rows()
+
+    @property
+    def _rows_max(self) -> int | None:
+        """How many rows of a table a person would look at; other formats have all."""
+        if not self.terminal or self.style != "table":
+            return None
+        return ROWS_PAGED if self.pager else ROWS_SHOWN
+
+    def _ask(self, text: str) -> TextResult:
         """Runs a statement so that Ctrl-C breaks it off: beside this thread, which can listen."""
-        database = self.session.database
-        future = self._beside.submit(database.sql, text)
+        future = self._beside.submit(self.ask, text)
         try:
             if self.terminal or sys.stderr.isatty():
                 self._watch(future)
@@ -104,21 +133,15 @@ class Shell:
 
     def _cancel(self) -> None:
         """Break off the statement in hand; in a warehouse of our own, others may have theirs."""
-        database = self.session.database
-        if isinstance(database, tidemill.Database) and self._thread is not None:
-            database.cancel(self._thread)
+        if self.session.owner is None and self._thread is not None:
+            self.session.database.cancel(self._thread)
         else:
-            database.cancel()
+            self.session.asked.cancel()
 
     def _watch(self, future: Future[Any]) -> None:
         """Show the jobs of a long statement; a connection is busy with it, so another one asks."""
-        database = self.session.database
-        with ExitStack() as stack:
-            if not isinstance(database, tidemill.Database):
-                if wait([future], PATIENCE_S).done:
-                    return
-                database = stack.enter_context(connect(self.session.path))
-            watch(future, database.sql, self.out if self.terminal else sys.stderr)
+        if not wait([future], PATIENCE_S).done:
+            watch(future, self.session.database.sql, self.out if self.terminal else sys.stderr)
 
     def run_command(self, text: str) -> None:
         name, _, argument = text.partition(" ")
@@ -130,7 +153,7 @@ class Shell:
             )
         command.run(self, argument.strip().rstrip(";").strip())
 
-    def show(self, result: Any) -> None:
+    def show(self, result: TextResult) -> None:
         """Writes a result: its rows, and for people what they need to know beside them."""
         rows = bool(result.columns)
         if rows:
@@ -147,11 +170,26 @@ class Shell:
         text = ", ".join(words)
         self.write(paint(f"({text})" if rows else text, DIM if rows else "", self.color and rows))
 
-    def _write_rows(self, result: Any) -> None:
-        width = shutil.get_terminal_size().columns if self.terminal else None
-        rows_max = ROWS_SHOWN if self.terminal else None
-        for line in render(result, self.style, width=width, rows_max=rows_max, color=self.color):
+    def _write_rows(self, result: TextResult) -> None:
+        if self.style != "table":
+            for line in render(result, self.style):
+                self.write(line)
+            return
+        texts = collect(result)
+        size = shutil.get_terminal_size()
+        tall = sum(len(column) for column in texts) if self.expanded else len(texts[0])
+        if self.pager and tall > size.lines - LINES_AROUND:
+            self.out.flush()
+            page(self._lines(result, texts, None), self.pager)
+            return
+        is_cut = self.terminal and result.message != "EXPLAIN"
+        for line in self._lines(result, texts, size.columns if is_cut else None):
             self.write(line)
+
+    def _lines(self, result: TextResult, texts: Texts, width: int | None) -> Iterator[str]:
+        if self.expanded:
+            return records(result, texts, self.color)
+        return table(result, texts, width=width, color=self.color)
 
     def write(self, line: str) -> None:
         self.out.write(line + "\n")
@@ -196,27 +234,54 @@ def format_seconds(seconds: float) -> str:
 
 
 def _describe(shell: Shell, name: str) -> None:
-    database = shell.session.database
     if not name:
-        shell.show(database.sql("SHOW TABLES"))
+        shell.show(shell.ask(TABLES))
         return
-    shell.show(database.sql(f"DESCRIBE {name}"))
-    table = [name.replace('"', "").lower()]
-    for index, columns, method in database.sql(INDEXES_OF, table).fetchall():
-        shell.write(f"index {index} ({', '.join(columns)}) {method}")
-    settings = database.sql(SETTINGS_OF, table).fetchall()
-    if settings:
+    shell.show(shell.ask(f"DESCRIBE {name}"))
+    if shell.style != "table":
+        return
+    wanted = [name.replace('"', "").lower()]
+    for index, columns, method in shell.look_up(INDEXES_OF, wanted):
+        shell.write(f"index {index} ({str(columns).strip('[]')}) {method}")
+    if settings := shell.look_up(SETTINGS_OF, wanted):
         shell.write("with " + ", ".join(f"{setting} = '{value}'" for setting, value in settings))
+    for (query,) in shell.look_up(QUERY_OF, wanted):
+        shell.write(f"query:\n{textwrap.indent(str(query).strip(), '  ')}")
+
+
+def _tables(shell: Shell, _: str) -> None:
+    shell.show(shell.ask(TABLES))
+
+
+def _views(shell: Shell, _: str) -> None:
+    shell.show(shell.ask(VIEWS))
 
 
 def _indexes(shell: Shell, _: str) -> None:
-    shell.show(shell.session.database.sql("SHOW INDEXES"))
+    shell.show(shell.ask("SHOW INDEXES"))
+
+
+def _switched(argument: str, now: bool, name: str) -> bool:
+    if argument and argument.lower() not in _ON_OFF:
+        raise SettingError(f"{name} is either on or off")
+    return _ON_OFF[argument.lower()] if argument else not now
+
+
+def _expanded(shell: Shell, argument: str) -> None:
+    shell.expanded = _switched(argument, shell.expanded, "\\x")
+    shell.write(f"rows are shown as {'records' if shell.expanded else 'a table'}")
+
+
+def _pager(shell: Shell, argument: str) -> None:
+    wanted = _switched(argument, bool(shell.pager), "\\pager")
+    shell.pager = find_pager() if wanted and shell.terminal else None
+    if wanted and shell.pager is None:
+        raise SettingError("there is no pager", hint="install less, or name one in $PAGER")
+    shell.write(f"the pager is {'on: ' + ' '.join(shell.pager) if shell.pager else 'off'}")
 
 
 def _timing(shell: Shell, argument: str) -> None:
-    if argument and argument.lower() not in _ON_OFF:
-        raise SettingError("\\timing is either on or off")
-    shell.timing = _ON_OFF[argument.lower()] if argument else not shell.timing
+    shell.timing = _switched(argument, shell.timing, "\\timing")
     shell.write(f"timing is {'on' if shell.timing else 'off'}")
 
 
@@ -247,11 +312,15 @@ def _help(shell: Shell, _: str) -> None:
 
 
 COMMANDS = {
-    "\\d": Command("\\d [TABLE]", "list the tables, or describe one", _describe),
+    "\\d": Command("\\d [NAME]", "list the tables, or describe one, or a view", _describe),
+    "\\dt": Command("\\dt", "list the tables", _tables),
+    "\\dv": Command("\\dv", "list the views", _views),
     "\\di": Command("\\di", "list the indexes", _indexes),
+    "\\x": Command("\\x [on|off]", "show rows as records, or as a table again", _expanded),
+    "\\pager": Command("\\pager [on|off]", "show long answers in a pager, or stop it", _pager),
     "\\timing": Command("\\timing [on|off]", "say how long statements took, or stop it", _timing),
     "\\format": Command(f"\\format {'|'.join(FORMATS)}", "how results look", _format),
     "\\i": Command("\\i FILE", "run the statements of a file", _include),
-    "\\?": Command("\\?", "list these commands", _help),
-    "\\q": Command("\\q", "leave", _quit),
+    "\\?": Command("\\?, help", "list these commands", _help),
+    "\\q": Command("\\q, quit, exit", "leave", _quit),
 }

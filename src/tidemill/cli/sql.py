@@ -8,7 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from tidemill.cli.render import FORMATS
-from tidemill.cli.session import AUTO, SHORT, Session, add_warehouse_option, open_session
+from tidemill.cli.session import (
+    AUTO,
+    SHORT,
+    Session,
+    add_settings_option,
+    add_warehouse_option,
+    open_session,
+)
 from tidemill.cli.shell import Quit, Shell, read_file
 
 
@@ -24,6 +31,7 @@ class _Source(argparse.Action):
 
 def configure(parser: argparse.ArgumentParser) -> None:
     add_warehouse_option(parser)
+    add_settings_option(parser)
     parser.add_argument(
         "-c",
         dest="sources",
@@ -48,7 +56,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     interactive = not options.sources and sys.stdin.isatty() and sys.stdout.isatty()
     lifetime = AUTO if interactive else SHORT
-    with open_session(options.warehouse, serve=interactive, lifetime=lifetime) as session:
+    with open_session(options.warehouse, settings=options.settings, lifetime=lifetime) as session:
         if interactive:
             return _prompt(session, options.format)
         if session.alert:
@@ -78,4 +86,4 @@ def _run_sources(shell: Shell, sources: list[tuple[str, str]] | None) -> bool:
 def _prompt(session: Session, style: str) -> int:
     from tidemill.cli.prompt import run_prompt
 
-    return run_prompt(Shell(session, sys.stdout, style=style, timing=True))
+    return run_prompt(Shell(session, sys.stdout, style=style, timing=True, interactive=True))

@@ -17,7 +17,7 @@ from tidemill.clock import from_us
 from tidemill.federation.duck import Duck
 from tidemill.federation.lookup import answer
 from tidemill.federation.past import Part
-from tidemill.federation.planner import HOT, SYSTEM, VIEW
+from tidemill.federation.planner import FRAME, HOT, SYSTEM, VIEW
 from tidemill.federation.profiling import FILE_SCAN, MEMORY_SCAN, Operator, Profile, profile
 from tidemill.federation.runner import Filled, Selected
 from tidemill.federation.scatter import split
@@ -88,6 +88,8 @@ def _scan_lines(selected: Selected, filled: Filled) -> list[str]:
     if scan.kind == SYSTEM:
         name = scan.name if "." in scan.name else f"tidemill.{scan.name}"
         return [f"scan {name}{alias}: {count}"]
+    if scan.kind == FRAME:
+        return [f"scan the caller's {scan.name}{alias}: {count}"]
     if scan.kind == VIEW:
         return [f"read view {scan.name}{alias}: {count}"]
     if scan.kind != HOT:

@@ -13,10 +13,11 @@ clocks and rows come in when it runs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import pyarrow as pa
 from sqlglot import exp
 
 from tidemill.catalog.checks import shorten
@@ -42,6 +43,10 @@ from tidemill.sql.windows import Bound, rewrite_deferred
 
 SEQ = "_seq"
 HOT, LATE, REJECTED, SYSTEM, VIEW = "hot", "late", "rejected", "system", "view"
+FRAME = "frame"
+
+Frames = Mapping[str, pa.Table]
+"""Tables that the caller brings along, by the names the query has for them."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +63,7 @@ class Scan:
     newest: int | None = None
     as_of: exp.Expression | None = None
     columns: frozenset[str] | None = None  # that suffice; None means all
+    frame: pa.Table | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)
@@ -106,8 +112,15 @@ class Plan:
         return {name: value_of(key, params) for key, name in pairs}
 
 
-def make_plan(query: exp.Expression, snapshot: Snapshot, params: Params = None) -> Plan:
-    """Plan a query; ``params`` are needed only where a window's size is a parameter."""
+def make_plan(
+    query: exp.Expression,
+    snapshot: Snapshot,
+    params: Params = None,
+    frames: Frames | None = None,
+) -> Plan:
+    """Plan a query; ``params`` are needed only where a window's size is a parameter.
+
+    ``frames`` are read where the catalog has no table of a name."""
     tree = query.copy()
     for node in tree.find_all(exp.Summarize, exp.Describe):
         if isinstance(node.this, exp.Table):
@@ -133,7 +146,7 @@ def make_plan(query: exp.Expression, snapshot: Snapshot, params: Params = None) 
     names_of = {id(node): f"{prefix}{number}" for number, (node, _) in enumerate(tables)}
     # A key query reads its tables as they are now, so that a query of the past has none.
     wanted = () if moments else requests.values()
-    key_queries = _take_key_queries(tree, wanted, names_of, snapshot)
+    key_queries = _take_key_queries(tree, wanted, names_of, snapshot, frames)
     scans: list[Scan] = []
     lookup = None if moments else _lookup(tree, requests, tables, snapshot)
     files = tuple(_file_reads(tree, tables, snapshot))
@@ -146,7 +159,8 @@ def make_plan(query: exp.Expression, snapshot: Snapshot, params: Params = None) 
         with_seq = request is not None and _uses_seq(request, tree)
         if with_seq and (streaming := find(name)) is not None:
             hide_seq(node, [column.name for column in streaming.columns], find)
-        scan = _resolve(node, name, names_of[id(node)], snapshot, conjuncts, with_seq)
+        source = names_of[id(node)]
+        scan = _resolve(node, name, source, snapshot, conjuncts, with_seq, frames or {})
         moment = moments.get(id(node))
         if moment is not None and (scan is None or scan.kind != HOT):
             raise _no_past(node, name)
@@ -221,6 +235,7 @@ def _take_key_queries(
     requests: Iterable[ScanRequest],
     names_of: dict[int, str],
     snapshot: Snapshot,
+    frames: Frames | None,
 ) -> list[KeyQuery]:
     """Cut queries for indexed keys out of the tree; each leaves a table of keys in its place."""
     found: dict[int, str] = {}
@@ -235,7 +250,7 @@ def _take_key_queries(
                 continue
             if id(query) not in found and query.parent is not None:
                 source = f"{prefix}{len(found)}"
-                plan = make_plan(query, snapshot)
+                plan = make_plan(query, snapshot, None, frames)
                 found[id(query)] = source
                 query.replace(exp.select("*").from_(exp.to_table(source)))
                 scan = names_of[id(request.node)]
@@ -279,6 +294,7 @@ def _resolve(
     snapshot: Snapshot,
     conjuncts: tuple[Conjunct, ...],
     with_seq: bool,
+    frames: Frames,
 ) -> Scan | None:
     """Replace a table by what DuckDB reads; None if DuckDB finds it by itself."""
     table = snapshot.find(name)
@@ -301,6 +317,8 @@ def _resolve(
         if not owner.is_streaming:
             raise _unknown(node, name, snapshot)
         scan = Scan(source, kind, name, alias, owner)
+    elif name in frames:
+        scan = Scan(source, FRAME, name, alias, frame=frames[name])
     elif _is_file(name):
         return None
     else:

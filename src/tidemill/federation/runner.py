@@ -37,7 +37,18 @@ from tidemill.federation.past import (
     seen_from,
     side_files_sql,
 )
-from tidemill.federation.planner import HOT, LATE, NOW, REJECTED, SYSTEM, VIEW, FileRead, Plan, Scan
+from tidemill.federation.planner import (
+    FRAME,
+    HOT,
+    LATE,
+    NOW,
+    REJECTED,
+    SYSTEM,
+    VIEW,
+    FileRead,
+    Plan,
+    Scan,
+)
 from tidemill.federation.scans import KEYS_MAX, Asked, wanted_of
 from tidemill.federation.system import SystemTables
 from tidemill.history.checking import Reads
@@ -370,6 +381,8 @@ class Runner:
     ) -> Selected:
         if scan.kind == SYSTEM:
             return Selected(scan, self._system.table(scan.name))
+        if scan.kind == FRAME:
+            return Selected(scan, scan.frame)
         assert scan.table is not None
         table = scan.table
         if scan.kind == VIEW:

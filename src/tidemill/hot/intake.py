@@ -22,6 +22,7 @@ from tidemill.hot.primary import Key, PrimaryKeys
 from tidemill.hot.progress import Progress
 from tidemill.hot.published import Published, Unit
 from tidemill.rendering import rows_as_json
+from tidemill.result import AppendResult as AppendResult
 
 FindKeys = Callable[[pa.RecordBatch], dict[Key, int]]
 """Which keys of a batch history holds, with the sequence number of each."""
@@ -55,19 +56,6 @@ class Counters:
 
     def dump(self) -> dict[str, int]:
         return asdict(self)
-
-
-@dataclass(frozen=True)
-class AppendResult:
-    """What became of an append. ``is_repeat``: this source and offset was acknowledged before."""
-
-    rows_in: int
-    stored: int = 0
-    late: int = 0
-    rejected: int = 0
-    ignored: int = 0
-    replaced: int = 0
-    is_repeat: bool = False
 
 
 @dataclass(frozen=True)

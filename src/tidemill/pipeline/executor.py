@@ -29,6 +29,8 @@ from functools import partial
 from typing import Any, Protocol
 
 from tidemill.errors import ClosedError, TidemillError
+from tidemill.errors import JobCancelledError as JobCancelledError
+from tidemill.errors import PipelineError as PipelineError
 from tidemill.history.memory import give_back
 from tidemill.pipeline.spark import SparkRuntime
 
@@ -37,18 +39,6 @@ OnDone = Callable[[int, Any], None]
 INLINE = "inline"
 REASON_CHARS_MAX = 500
 REPORT_BYTES_MAX = 1 << 16
-
-
-class PipelineError(TidemillError):
-    """A job failed for a reason that is not in its data."""
-
-    code = "pipeline"
-
-
-class JobCancelledError(PipelineError):
-    """The job was cancelled before it was committed."""
-
-    code = "job_cancelled"
 
 
 def ignore(_index: int, _result: Any) -> None:

@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tidemill.errors import UnsupportedError
+from tidemill.errors import JavaNotFoundError as JavaNotFoundError
 
 JAVA_VERSION_MIN = 17
 PROBE_TIMEOUT_S = 20
@@ -40,12 +40,6 @@ done
 if command -v nice >/dev/null; then exec nice -n {nice} {java} "$@"; fi
 exec {java} "$@"
 """
-
-
-class JavaNotFoundError(UnsupportedError):
-    """No Java that Spark can run on."""
-
-    code = "java_not_found"
 
 
 @dataclass(frozen=True)

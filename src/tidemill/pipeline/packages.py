@@ -26,6 +26,7 @@ from urllib.parse import unquote, urlsplit
 import fsspec  # type: ignore[import-untyped]
 
 from tidemill.errors import FileFormatError, SettingError
+from tidemill.errors import PackageChangedError as PackageChangedError
 
 LISTED_MAX = 5_000_000
 WHOLE_FILE = 2**62  # the offset that marks a file which was appended in batches as whole
@@ -65,12 +66,6 @@ class Fetched:
     path: Path
     size: int
     digest: str
-
-
-class PackageChangedError(FileFormatError):
-    """A package that changed or went away while it was read; a later look may find it whole."""
-
-    code = "package_changed"
 
 
 def list_packages(pattern: str, options: Mapping[str, str] | None = None) -> list[Listed]:

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tidemill.errors import ClosedError, TidemillError
+from tidemill.errors import SparkStartError as SparkStartError
 from tidemill.history.memory import TASK_MEMORY_VARIABLE, worker_environment
 from tidemill.permissions import make_file, make_folder
 from tidemill.pipeline.diagnosis import Diagnosis, diagnose
@@ -80,12 +81,6 @@ _LOCAL_DEFAULTS = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 1)),
 }
-
-
-class SparkStartError(TidemillError):
-    """Spark did not start."""
-
-    code = "spark_start"
 
 
 class SparkRuntime:

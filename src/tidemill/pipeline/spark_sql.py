@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from tidemill.errors import QueryError, TidemillError
+from tidemill.errors import SparkSqlError as SparkSqlError
 from tidemill.pipeline.executor import PipelineError, reason_of
 from tidemill.pipeline.spark import SparkRuntime
 
@@ -22,12 +23,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 SEQ = "_seq"
-
-
-class SparkSqlError(TidemillError):
-    """Spark's SQL could not answer; another route may."""
-
-    code = "spark_sql"
 
 
 @dataclass(frozen=True)

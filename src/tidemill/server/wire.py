@@ -1,11 +1,17 @@
 """The local protocol: one request, one response, any number of times over one connection.
 
-A frame is a prefix (magic, length of the header, length of the body), a JSON header and a body of
-Arrow IPC. A request's body holds its parameters (one row) or the rows to append. A response's body
-is not counted in the prefix: an Arrow IPC stream follows a header that says ``"rows": true``, and
-ends itself, so that an answer of any size is sent without a copy.
+A frame is a prefix (magic, length of the header, length of the body), a JSON header and a body.
 
-Everything that comes in is bounded. What is no frame, or too large, ends the connection.
+1. A request's body holds values (``values``: parameters, rows as Python has them) or an Arrow IPC
+   stream (rows to append). Both lengths are in the prefix, and bounded.
+2. A response's body is not counted in the prefix: after a header that says ``"body": true`` follow
+   chunks of at most ``CHUNK_BYTES``, each with its length before it. A chunk of length zero ends
+   the body; ``BROKEN`` in place of a length says that it cannot be completed, and a frame with the
+   error follows. So an answer of any size is sent without a copy of the whole.
+3. Nothing is allocated for what has not arrived: a length is a promise, memory follows the bytes.
+
+What is no frame, or too large, is answered with an error, and ends the connection. This module
+and ``connection`` need nothing beyond the standard library: a client starts fast.
 """
 
 from __future__ import annotations
@@ -14,51 +20,37 @@ import io
 import json
 import socket
 import struct
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, BinaryIO
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
-import pyarrow as pa
+from tidemill.errors import Position, ProtocolError, TidemillError
 
-from tidemill.errors import Position, TidemillError, UnsupportedError
-
-MAGIC = b"TDM1"
+MAGIC = b"TDM2"
 PREFIX = struct.Struct(">4sII")
+LENGTH = struct.Struct(">I")
+BROKEN = 0xFFFF_FFFF
 HEADER_BYTES_MAX = 16 * 1024 * 1024
 BODY_BYTES_MAX = 256 * 1024 * 1024
-
-Parameters = Sequence[object] | Mapping[str, object] | None
-
-
-class ProtocolError(TidemillError):
-    """The other side does not speak the protocol, or says too much at once."""
-
-    code = "protocol"
+CHUNK_BYTES = 1024 * 1024
+_RECEIVE_BYTES = 256 * 1024
 
 
-class TooManyConnectionsError(TidemillError):
-    """The server serves as many connections as it may."""
-
-    code = "too_many_connections"
-
-
-class InternalError(TidemillError):
-    """A failure that is nobody's statement's fault."""
-
-    code = "internal"
-
-
-def pack(header: Mapping[str, object], body: bytes | memoryview = b"") -> bytes:
+def pack(header: Mapping[str, object], body_bytes: int = 0) -> bytes:
     """The bytes of a frame up to its body."""
     text = json.dumps(header).encode()
-    check_sizes(len(text), len(body))
-    return PREFIX.pack(MAGIC, len(text), len(body)) + text
+    check_sizes(len(text), body_bytes)
+    return PREFIX.pack(MAGIC, len(text), body_bytes) + text
 
 
 def read_prefix(prefix: bytes) -> tuple[int, int]:
     """The lengths of the header and of the body that follow."""
     magic, header_bytes, body_bytes = PREFIX.unpack(prefix)
     if magic != MAGIC:
-        raise ProtocolError("this is not Tidemill's local protocol")
+        raise ProtocolError(
+            "this is not Tidemill's local protocol",
+            hint="the process that owns the warehouse may run another version of Tidemill",
+        )
     check_sizes(header_bytes, body_bytes)
     return header_bytes, body_bytes
 
@@ -73,75 +65,125 @@ def check_sizes(header_bytes: int, body_bytes: int) -> None:
         )
 
 
-def read_header(text: bytes) -> dict[str, Any]:
+def read_header(text: bytes | bytearray) -> dict[str, Any]:
     """A header's JSON object."""
     try:
         header = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ProtocolError("the header of a frame is not JSON", detail=str(error)) from error
     if not isinstance(header, dict):
         raise ProtocolError("the header of a frame is no JSON object")
     return header
 
 
-def receive(connection: socket.socket, size: int) -> bytearray:
-    """Exactly so many bytes; ConnectionError when the other side goes away before."""
-    received = bytearray(size)
-    view = memoryview(received)
-    while view:
-        count = connection.recv_into(view)
-        if not count:
+def receive(
+    connection: socket.socket,
+    size: int,
+    *,
+    deadline: float | None = None,
+    arrived: Callable[[int], None] = lambda count: None,
+) -> bytearray:
+    """Exactly so many bytes, in memory that grows as they arrive.
+
+    ``arrived`` hears of each piece and may raise. ConnectionError when the other side goes away
+    before, TimeoutError when the bytes are not there at the ``deadline`` (of time.monotonic)."""
+    received = bytearray()
+    while len(received) < size:
+        if deadline is not None:
+            connection.settimeout(max(deadline - time.monotonic(), 0.001))
+        piece = connection.recv(min(size - len(received), _RECEIVE_BYTES))
+        if not piece:
             raise ConnectionError("the connection ended in the middle of a frame")
-        view = view[count:]
+        arrived(len(piece))
+        received += piece
     return received
 
 
-def encode_table(table: pa.Table) -> bytes:
-    """A table as an Arrow IPC stream."""
-    sink = io.BytesIO()
-    write_table(sink, table)
-    return sink.getvalue()
+class ChunkWriter(io.RawIOBase):
+    """The body of a response, as a file to write. Small writes are gathered into chunks; what is
+    gathered when the body fails is never sent."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._gathered = bytearray()
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        view = memoryview(data).cast("B")
+        if len(self._gathered) + len(view) <= CHUNK_BYTES:
+            self._gathered += view
+            return len(view)
+        self._send_gathered()
+        for start in range(0, len(view), CHUNK_BYTES):
+            self._send(view[start : start + CHUNK_BYTES])
+        return len(view)
+
+    def finish(self) -> None:
+        """Say that the body is complete."""
+        self._send_gathered()
+        self._connection.sendall(LENGTH.pack(0))
+
+    def give_up(self, error: TidemillError) -> None:
+        """Say that it never will be, and why."""
+        self._connection.sendall(LENGTH.pack(BROKEN) + pack({"ok": False, "error": told(error)}))
+
+    def _send_gathered(self) -> None:
+        if self._gathered:
+            self._send(memoryview(self._gathered))
+            self._gathered = bytearray()
+
+    def _send(self, chunk: memoryview) -> None:
+        self._connection.sendall(LENGTH.pack(len(chunk)))
+        self._connection.sendall(chunk)
 
 
-def write_table(sink: BinaryIO, table: pa.Table) -> None:
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
+class ChunkReader(io.RawIOBase):
+    """The body of a response, as a file to read."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._left = 0
+        self.is_complete = False
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        if self.is_complete or (not self._left and not self._next_chunk()):
+            return 0
+        view = memoryview(buffer).cast("B")[: self._left]
+        count = self._connection.recv_into(view)
+        if not count:
+            raise ConnectionError("the connection ended in the middle of an answer")
+        self._left -= count
+        return count
+
+    def _next_chunk(self) -> bool:
+        (length,) = LENGTH.unpack(receive(self._connection, LENGTH.size))
+        if length == BROKEN:
+            header_bytes, _ = read_prefix(bytes(receive(self._connection, PREFIX.size)))
+            header = read_header(receive(self._connection, header_bytes))
+            self.is_complete = True
+            raise decode_error(header.get("error") or {})
+        if length > CHUNK_BYTES:
+            raise ProtocolError(f"a chunk of {length:,} bytes is too large")
+        self._left = length
+        self.is_complete = not length
+        return bool(length)
 
 
-def read_table(source: Any) -> pa.Table:
-    try:
-        with pa.ipc.open_stream(source) as reader:
-            return reader.read_all()
-    except pa.ArrowInvalid as error:
-        raise ProtocolError("the rows of a frame are not Arrow", detail=str(error)) from error
+def told(error: TidemillError) -> dict[str, object]:
+    """An error as it travels: texts beyond all bounds are cut."""
+    fields = error.as_dict()
+    return {
+        name: value[:TEXT_CHARS_MAX] if isinstance(value, str) else value
+        for name, value in fields.items()
+    }
 
 
-def encode_params(params: Parameters) -> tuple[str | None, bytes]:
-    """Parameters as their kind and one Arrow row, which keeps their types."""
-    if params is None:
-        return None, b""
-    named = isinstance(params, Mapping)
-    items = list(params.items()) if isinstance(params, Mapping) else list(enumerate(params))
-    try:
-        columns = [pa.array([value]) for _, value in items]
-    except (pa.ArrowException, OverflowError, TypeError) as error:
-        raise UnsupportedError(
-            "a parameter cannot be sent to the process that owns the warehouse",
-            detail=str(error),
-            hint="give it as text and cast it in the statement",
-        ) from error
-    row = pa.table(columns, names=[str(name) for name, _ in items])
-    return ("named" if named else "listed"), encode_table(row) if items else b""
-
-
-def decode_params(kind: str | None, body: bytes | bytearray) -> Parameters:
-    """What ``encode_params`` was given."""
-    if kind is None:
-        return None
-    if not body:
-        return {} if kind == "named" else []
-    row = read_table(body).to_pylist()[0]
-    return row if kind == "named" else list(row.values())
+TEXT_CHARS_MAX = 1_000_000
 
 
 def decode_error(fields: Mapping[str, Any]) -> TidemillError:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from tidemill.errors import QueryError, did_you_mean
+from tidemill.rendering import from_numpy
 
 Params = Sequence[object] | Mapping[str, object] | None
 
@@ -22,6 +23,22 @@ class Param:
     """A parameter among the values of INSERT … VALUES: its number or name."""
 
     key: str
+
+
+_PLAIN = frozenset({str, int, float, bool, bytes, type(None)})
+
+
+def plain_params(params: Params) -> Params:
+    """The values with numpy's scalars as Python's own, which DuckDB and the folder know."""
+    if isinstance(params, Mapping):
+        if all(type(value) in _PLAIN for value in params.values()):
+            return params
+        return {name: from_numpy(value) for name, value in params.items()}
+    if not params or isinstance(params, str | bytes):
+        return params
+    if all(type(value) in _PLAIN for value in params):
+        return params
+    return [from_numpy(value) for value in params]
 
 
 def placeholder_key(node: exp.Expression) -> str:

@@ -14,7 +14,6 @@ from tidemill.cli.loading import format_of
 from tidemill.cli.main import main
 from tidemill.errors import FileFormatError
 from tidemill.pipeline.packages import file_source
-from tidemill.server.local import LocalServer
 
 CREATE = (
     "CREATE STREAMING TABLE cars (ts TIMESTAMP, vid BIGINT NOT NULL, spd INT) "
@@ -176,7 +175,7 @@ def test_the_owner_of_a_warehouse_takes_the_rows(
     warehouse: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     name = write_csv("a.csv")
-    with tidemill.open(warehouse) as database, LocalServer(database):
+    with tidemill.open(warehouse) as database:
         database.sql(CREATE.format("error"))
         assert main(["load", name, "--table", "CARS"]) == 0
         assert database.sql("SELECT count(*) FROM cars").fetchall() == [(10,)]
@@ -205,7 +204,7 @@ def test_status(warehouse: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_status_of_an_owned_warehouse(warehouse: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with tidemill.open(warehouse) as database, LocalServer(database):
+    with tidemill.open(warehouse):
         assert main(["status"]) == 0
     out = capsys.readouterr().out
     assert "owner     process " in out

@@ -7,9 +7,11 @@ import io
 import json
 
 import duckdb
+import pyarrow as pa
 import pytest
 
-from tidemill.cli.render import fit, render
+from tidemill.as_text import text_result
+from tidemill.cli.render import collect, fit, form_of, records, render, table
 from tidemill.result import Result
 
 
@@ -23,7 +25,10 @@ def result(query: str) -> Result:
 def text(
     query: str, style: str = "table", width: int | None = None, rows: int | None = None
 ) -> str:
-    return "\n".join(render(result(query), style, width=width, rows_max=rows))
+    shown = text_result(result(query), form_of(style), rows)
+    if style == "table":
+        return "\n".join(table(shown, collect(shown), width=width))
+    return "\n".join(render(shown, style))
 
 
 def test_a_table_aligns_numbers_right_and_shows_null() -> None:
@@ -116,3 +121,42 @@ def test_markdown_escapes_its_bars() -> None:
 
 def test_repeated_names_are_shown() -> None:
     assert text("SELECT 1 AS a, 2 AS a").splitlines()[0] == " a │ a"
+
+
+def test_records_show_a_row_below_the_other() -> None:
+    shown = text_result(result("SELECT 1 AS n, 'two\nlines' AS long_name, NULL AS x"), "text")
+    assert "\n".join(records(shown, collect(shown))).splitlines()[1:] == [
+        "n         │ 1",
+        "long_name │ two",
+        "          │ lines",
+        "x         │ NULL",
+    ]
+
+
+def test_json_has_no_numbers_that_json_lacks() -> None:
+    query = """SELECT 'nan'::DOUBLE AS a, 'inf'::FLOAT AS b, 1.5::DOUBLE AS c,
+        ['-inf'::DOUBLE, 2, NULL] AS d, {'x': 'nan'::DOUBLE, 'y': [1.5::FLOAT, 'nan']} AS e,
+        MAP {'k': 'nan'::DOUBLE} AS f, ['nan'::DOUBLE, 3]::DOUBLE[2] AS g, NULL::DOUBLE[] AS h
+        UNION ALL SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, ['nan'::DOUBLE]"""
+
+    def refuse(word: str) -> None:
+        raise AssertionError(word)
+
+    rows = json.loads(text(query, "json"), parse_constant=refuse)
+    assert rows[0] == {
+        "a": None, "b": None, "c": 1.5, "d": [None, 2.0, None], "e": {"x": None, "y": [1.5, None]},
+        "f": {"k": None}, "g": [None, 3.0], "h": None,
+    }  # fmt: skip
+    assert rows[1]["h"] == [None]
+    assert rows[1]["d"] is None
+
+
+def test_json_of_slices_is_of_these_rows() -> None:
+    """Chunks are slices; nested arrays of a slice start elsewhere."""
+    lists = pa.array([[float(n), float("nan")] for n in range(100)])
+    pairs = pa.array([{"x": float(n)} if n % 3 else None for n in range(100)])
+    source = pa.table({"l": lists, "s": pairs}).slice(37, 5)
+    shown = text_result(Result(source, ["DOUBLE[]", "STRUCT(x DOUBLE)"], ""), "json")
+    rows = [json.loads(str(row)) for (row,) in shown.rows()]
+    assert [row["l"] for row in rows] == [[float(n), None] for n in range(37, 42)]
+    assert [row["s"] for row in rows] == [{"x": float(n)} if n % 3 else None for n in range(37, 42)]
