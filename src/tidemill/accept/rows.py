@@ -26,6 +26,7 @@ from tidemill.accept.bounds import TIME_US_MAX, TIME_US_MIN
 from tidemill.accept.cast import Caster
 from tidemill.accept.defaults import Defaults
 from tidemill.accept.found import first_line
+from tidemill.accept.kinds import plain
 from tidemill.catalog.model import Table
 from tidemill.errors import RowsRejectedError
 from tidemill.frames import as_table, mixes_times_and_numbers, no_rows, settle_index
@@ -139,7 +140,9 @@ def divert_hint(table: Table) -> str:
 
 def _rejects(part: pa.RecordBatch, failures: Mapping[int, str]) -> list[tuple[str, str]]:
     rows = sorted(failures)
-    bad = part.take(pa.array(rows, pa.int64()))
+    places = pa.array(rows, pa.int64())
+    columns = [plain(column).take(places) for column in part.columns]  # views cannot be taken
+    bad = pa.RecordBatch.from_arrays(columns, names=part.schema.names)
     try:
         values = bad.to_pylist()
     except (ValueError, LookupError, OverflowError, pa.ArrowException):  # unknown to Python

@@ -287,3 +287,12 @@ def test_arrow_tables_pass_without_a_copy() -> None:
     assert batch.schema.equals(TABLE.schema)
     here, there = batch.column("k").buffers()[1], given.column("k").chunk(0).buffers()[1]
     assert here.address == there.address
+
+
+@pytest.mark.parametrize("kind", [pa.string_view(), pa.large_string(), pa.binary_view()])
+def test_bad_values_of_any_layout_are_set_aside(kind: pa.DataType) -> None:
+    table = make_table(make_column("v", "BIGINT"), given={"rejected": "divert"})
+    values = [b"7", b"x"] if kind == pa.binary_view() else ["7", "x"]
+    times = pa.array([dt.datetime(2024, 1, 1)] * 2, pa.timestamp("us"))
+    checked = accept(pa.table({"ts": times, "v": pa.array(values, kind)}), table)
+    assert checked.rejects
