@@ -144,7 +144,7 @@ STEPS: tuple[Callable[[tidemill.Database], None], ...] = (
     ),
     _made("seen", "rises", "ticks"),
     _appended(0, 2),
-    _made("closes", "rare", "high", "lately"),
+    _made("closes", "pairs", "rare", "high", "lately"),
     _ran(f"CREATE STREAMING TABLE IF NOT EXISTS joined AS {JOINED}", _view("named", NAMED)),
     _appended(2, 6),
     _ran("FLUSH p"),
