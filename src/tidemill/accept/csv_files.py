@@ -54,6 +54,7 @@ def read_csv(
         return "skip"
 
     kinds = {name: _csv_kind(how, name, as_text) for name in shape.names}
+    nulls = [""] if how.nulls is None else list(how.nulls)
     with open_stream(path, how.encoding) as stream:
         reader = pa.csv.open_csv(
             stream,
@@ -70,9 +71,9 @@ def read_csv(
             ),
             convert_options=pa.csv.ConvertOptions(
                 column_types=kinds,
-                null_values=[""] if how.nulls is None else list(how.nulls),
+                null_values=nulls,
                 strings_can_be_null=True,
-                quoted_strings_can_be_null=False,
+                quoted_strings_can_be_null="" not in nulls,
                 true_values=["true", "TRUE", "True", "t", "1"],
                 false_values=["false", "FALSE", "False", "f", "0"],
                 decimal_point=how.decimal_point,

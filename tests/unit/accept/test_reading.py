@@ -164,3 +164,10 @@ def test_columns_that_do_not_exist(tmp_path: Path) -> None:
         read(path, rename="ts")
     with pytest.raises(SettingError, match="timeunit"):
         read(path, timeunit="days")
+
+
+def test_null_in_quotes(tmp_path: Path) -> None:
+    path = csv(tmp_path, 'ts,x,s\n2013-01-31 09:05:00,"NA","NA"\n2013-01-31 09:05:00,1.5,""\n')
+    assert read(path, null="NA") == [{"ts": NINE}, {"ts": NINE, "x": 1.5, "s": ""}]
+    path = csv(tmp_path, 'ts,s\n2013-01-31 09:05:00,""\n2013-01-31 09:05:00,\n')
+    assert read(path) == [{"ts": NINE, "s": ""}, {"ts": NINE}]
