@@ -62,6 +62,11 @@ def test_reference_tables_below_and_above() -> None:
             "a subquery joins the stream",
         ),
         ("SELECT label, count(*) FROM s NATURAL JOIN dim GROUP BY label", "NATURAL"),
+        (
+            "SELECT k, sum(n * (SELECT max(weight) FROM dim)) AS w FROM "
+            "SESSION(s, ts, INTERVAL '1' MINUTE, partition_by => k) GROUP BY k, window_start",
+            "an aggregate over sessions",
+        ),
     ],
 )
 def test_what_cannot_be_grouped_first_is_answered_by_its_query(query: str, reason: str) -> None:

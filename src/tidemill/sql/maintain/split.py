@@ -7,7 +7,8 @@
    partial may not reach another stream or digest. The final takes the place of the query, with
    ``tm_digest_<i>`` for the partials, and the next place is split in that.
    Where the partial joins reference tables, the query is rewritten first so that the stream is
-   grouped by itself (see ``partners``); if that cannot be, the view is answered by its query.
+   grouped by itself (see ``partners``); if that cannot be, the view is answered by its query, as
+   are aggregates over sessions that read a reference table.
 4. Where the partial depends on now(), its conditions are **lifted** (see ``lifting``), and the
    block is split once more with hidden keys; the first split remains as ``edge`` and ``collapse``.
 5. **bind**: DuckDB gives the types of all parts; the final must give the query's own columns.
@@ -371,6 +372,8 @@ class _Splitter:
         parts = self._split(place)
         alias = self._node(place, self.tree).alias_or_name
         made = split_sessions(parts, call, conditions, alias, digest)
+        if reads_references(made.partial):
+            raise JoinedBelow("an aggregate over sessions reads a reference table")
         self.tree = parts.final
         for table in list(self.tree.find_all(exp.Table)):
             if table.name == MERGE_SOURCE:
