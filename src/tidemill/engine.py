@@ -218,7 +218,6 @@ class Database:
             storage,
             pipeline,
             self._clock,
-            keeping.export,
         )
         self._views = Views(house)
         self._runner.views = self._views

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 
 import pyarrow as pa
 
@@ -21,7 +21,6 @@ from tidemill.config import Settings
 from tidemill.errors import ConflictError, TidemillError
 from tidemill.federation.duck import Duck
 from tidemill.federation.past import Pins
-from tidemill.federation.references import place_of
 from tidemill.history.reading import deleted_seqs, find_keys, prune
 from tidemill.history.storage import Storage
 from tidemill.hot import keys
@@ -31,7 +30,6 @@ from tidemill.hot.table import HotTable
 from tidemill.hot.tier import HotTier
 from tidemill.pipeline.compact import CompactJob, ExpireJob, expired_with_digests, plan_compact
 from tidemill.pipeline.digest_compact import DigestCompactJob, plan_digest_compact
-from tidemill.pipeline.digesting import ReferenceFile, export_references
 from tidemill.pipeline.jobs import Job, JobHandle, Outcome, Pipeline
 from tidemill.pipeline.lifetime import Lifetime
 from tidemill.pipeline.move import MoveJob
@@ -96,14 +94,6 @@ class Keeping:
             self._thread.join()
         self.pipeline.close()
 
-    def export(self, table_ids: Sequence[int], job_id: str) -> Mapping[int, ReferenceFile]:
-        """Reference tables as files, for tasks that make digests of rows joined with them."""
-        snapshot = self._catalog.snapshot()
-        found = [table for each in table_ids if (table := snapshot.table(each)) is not None]
-        tables = {place_of(table.table_id): table for table in found}
-        with self._duck.lent(exact=True) as cursor:
-            return export_references(self.storage, cursor, tables, job_id)
-
     # -- moves
 
     def flush(self, tables: list[Table]) -> int:
@@ -139,7 +129,7 @@ class Keeping:
                 handle.cancel(why)
 
     def _submit_move(self, hot: HotTable, upto_seq: int | None, reason: str) -> JobHandle:
-        job = MoveJob(hot, self._catalog, self.storage, upto_seq, reason, self.export)
+        job = MoveJob(hot, self._catalog, self.storage, upto_seq, reason)
         return self.submit(job, MOVE_PRIORITY)
 
     def submit(self, job: Job, priority: int) -> JobHandle:

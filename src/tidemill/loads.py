@@ -272,7 +272,7 @@ class Loads:
 
     def _submit(self, load: Load) -> JobHandle:
         desk: LoadDesk = self._desk
-        digests = DigestDesk(self._catalog, self._keeping.export)
+        digests = DigestDesk(self._catalog)
         hot = self._desk.hot(load.table.table_id)
         job = _LoadJob(load, desk, self._clock, digests, hot=hot)
         return self._keeping.submit(job, LOAD_PRIORITY)

@@ -3,7 +3,7 @@
 Every life ends at a named point of ``tidemill.hot.crash`` or at random. After each death:
 
 1. every view answers what its query answers, at times again when all rows have moved;
-2. rows that were joined with a reference table when they came are there once, under one version;
+2. rows that are joined with a reference table are there once, under one version;
 3. a view that was being replaced is the old one or the new one, and can be completed;
 4. the catalog knows no digest without a view; VACUUM leaves exactly the files that it names.
 """

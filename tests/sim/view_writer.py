@@ -1,7 +1,7 @@
 """The process that test_views_crash kills: the writers of ``writer.py``, with views attached.
 
-One more thread changes a reference table, so that digests are sealed, makes a view anew, so that it
-is being back-filled when death comes, and reads them in turn.
+One more thread changes a reference table, makes a view anew, so that it is being back-filled when
+death comes, and reads them in turn.
 """
 
 from __future__ import annotations

@@ -60,11 +60,6 @@ class Digest:
     def with_seq(self) -> bool:
         return self.parts.with_seq
 
-    @property
-    def references(self) -> tuple[int, ...]:
-        """The reference tables that the partial joins."""
-        return self.parts.references
-
     def needed(self, names: Sequence[str]) -> list[str]:
         """Which of the stream's columns the partial may read: those that its text mentions."""
         if _STAR.search(self.partial) or _names_rows(self.partial):

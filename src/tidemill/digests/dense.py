@@ -1,6 +1,6 @@
 """Dense states: groups as slots of an index, states as arrays that rows are added to in place.
 
-1. A batch becomes columns: keys and arguments (``batch``). Where reference tables are joined,
+1. A batch becomes columns: keys and arguments (``batch``). Where the rows are joined,
    DuckDB computes them by a query of the group's own (``projection_sql``).
 2. Whatever could not be held exactly raises NotPackable here, before anything is absorbed.
 3. The index answers the slot of every row; cells absorb the arguments, one after the other.

@@ -15,7 +15,7 @@ exact cursors of the engine).
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -36,10 +36,6 @@ from tidemill.history.writing import ROW_GROUP_ROWS, SEQ
 from tidemill.types import literal, quote
 
 Rows = Sequence[pa.RecordBatch | pa.Table]
-References = Mapping[int, str]
-"""Reference tables that a partial joins: by id, what stands for them in SQL."""
-
-_NO_REFERENCES: References = {}
 
 
 @dataclass(frozen=True)
@@ -96,22 +92,20 @@ def partials_of(
     connection: duckdb.DuckDBPyConnection,
     digest: Digest,
     batches: Rows,
-    references: References = _NO_REFERENCES,
 ) -> pa.Table:
     """The partials of rows of the stream."""
     tm_rows = _seen_rows(digest, batches)  # noqa: F841  (DuckDB finds it by name)
-    return connection.sql(_typed(digest, _with(references, digest.partial))).to_arrow_table()
+    return connection.sql(_typed(digest, digest.partial)).to_arrow_table()
 
 
 def partials_of_scan(
     connection: duckdb.DuckDBPyConnection,
     digest: Digest,
     scan: str,
-    references: References = _NO_REFERENCES,
 ) -> pa.Table:
     """The partials of what a SELECT gives, which DuckDB reads bit by bit."""
     query = f"WITH tm_rows AS ({scan}) SELECT * FROM ({digest.partial})"
-    return connection.sql(_typed(digest, _with(references, query))).to_arrow_table()
+    return connection.sql(_typed(digest, query)).to_arrow_table()
 
 
 def merge_partials(
@@ -132,13 +126,6 @@ def _joined(parts: Rows) -> pa.Table:
     """Rows one below the other, without a copy; what is NOT NULL in one may be NULL in another."""
     tables = [p if isinstance(p, pa.Table) else pa.Table.from_batches([p]) for p in parts]
     return tables[0] if len(tables) == 1 else pa.concat_tables(tables, promote_options="default")
-
-
-def _with(references: References, query: str) -> str:
-    if not references:
-        return query
-    named = [f"tm_ref_{each} AS (SELECT * FROM {sql})" for each, sql in references.items()]
-    return f"WITH {', '.join(named)} SELECT * FROM ({query})"
 
 
 def _typed(digest: Digest, query: str) -> str:
@@ -174,14 +161,13 @@ def write_partials(
     cuts: Sequence[Cut],
     origin: str,
     label: str,
-    references: References = _NO_REFERENCES,
 ) -> list[NewFile]:
     """Write the partials of cut rows to files ``<label>-<number>.parquet``, one for each cut."""
     files: list[NewFile] = []
     for cut in cuts:
         if not cut.rows.num_rows:
             continue
-        partials = partials_of(connection, digest, [cut.rows], references)
+        partials = partials_of(connection, digest, [cut.rows])
         times = _span(cut.rows.column(digest.time_column))
         about = Origin(origin, cut.lo_us, cut.hi_us, times, _span(cut.rows.column(SEQ)))
         if partials.num_rows:

@@ -44,7 +44,7 @@ from tidemill.history.reading import scan_sql
 from tidemill.history.storage import Storage
 from tidemill.history.writing import SEQ
 from tidemill.hot.crash import point
-from tidemill.pipeline.digesting import DigestWork, Export, exported, fail_digest, without_loads
+from tidemill.pipeline.digesting import DigestWork, fail_digest, without_loads
 from tidemill.pipeline.jobs import JobContext, OfTable, Outcome
 from tidemill.pipeline.spans import Span, spans_of
 from tidemill.types import quote
@@ -151,7 +151,6 @@ class BackfillJob(OfTable):
     table: Table
     catalog: Catalog
     storage: Storage
-    export: Export | None = None
     kind: str = field(default="backfill", init=False)
     exclusive: bool = field(default=True, init=False)
 
@@ -165,8 +164,7 @@ class BackfillJob(OfTable):
         history = self.catalog.snapshot().history(self.table_id)
         own = without_loads(progress.sealed, history)  # some may have come since a move
         work = DigestWork(Digest.of(self.digest), replace(progress, sealed=own))
-        with exported(self.storage, [work], self.export, context.job_id) as (ready,):
-            return self._run(context, ready)
+        return self._run(context, work)
 
     def _run(self, context: JobContext, work: DigestWork) -> Outcome:
         history = self.catalog.snapshot().history(self.table_id)
@@ -232,15 +230,13 @@ def _streamed(task: FilesTask, lo_us: int, hi_us: int, label: str) -> list[NewFi
         (min(f.seq_min for f in task.files), max(f.seq_max for f in task.files)),
     )
     with storage.connect() as connection:
-        references = task.work.reference_sql(storage)
-        partials = partials_of_scan(connection, digest, scan, references)
+        partials = partials_of_scan(connection, digest, scan)
         return write_file(storage, connection, digest, partials, origin, label)
 
 
 def _chunked(task: FilesTask, label: str) -> Iterator[NewFile]:
     """Of several partitions in the same files: rows are read once and cut."""
     digest, storage = task.work.digest, task.storage
-    references = task.work.reference_sql(storage)
     names = [column.name for column in task.table.columns]
     wanted = dict.fromkeys([*digest.needed(names), digest.time_column, SEQ])
     with storage.connect() as reading, storage.connect() as connection:
@@ -248,9 +244,7 @@ def _chunked(task: FilesTask, label: str) -> Iterator[NewFile]:
         for number, chunk in enumerate(_chunks(reader)):
             cuts = list(cut_rows(chunk, digest.time_column, digest.partition_us))
             name = f"{label}-{number}"
-            yield from write_partials(
-                storage, connection, digest, cuts, task.origin, name, references
-            )
+            yield from write_partials(storage, connection, digest, cuts, task.origin, name)
 
 
 def _chunks(reader: pa.RecordBatchReader) -> Iterator[list[pa.RecordBatch]]:

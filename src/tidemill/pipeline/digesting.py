@@ -12,22 +12,17 @@ Which rows belong into a digest's files:
 - of a load, those of partitions that the digest's progress covers: what lies below, a back-fill
   will find. Loads do not have the table for themselves while they run, so they write the partials
   of all partitions and leave out what is not covered when they commit.
-
-Reference tables that a partial joins are exported to files before the tasks start, as they are at
-that moment, and removed at the end; VACUUM finds them if the job dies.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemill.catalog.frozen import FrozenMap
 from tidemill.catalog.model import FILE_DIGEST, History, NewFile, Table
 from tidemill.catalog.store import Catalog
 from tidemill.catalog.transaction import Transaction
@@ -35,31 +30,11 @@ from tidemill.digests.definition import Digest
 from tidemill.digests.partials import Cut, cut_rows, failing_alone, failure_of, write_partials
 from tidemill.digests.progress import Progress, Spans
 from tidemill.errors import ConflictError
-from tidemill.history.encoding import read_expression, stored_expression
 from tidemill.history.storage import Storage
 from tidemill.history.writing import SEQ
-from tidemill.types import Column, literal, quote
 
 Digested = Mapping[int, tuple[NewFile, ...]]
 """Files of partials, by the id of their digest."""
-
-
-@dataclass(frozen=True)
-class ReferenceFile:
-    """The rows of a reference table at one moment, for tasks to read."""
-
-    path: str
-    columns: tuple[Column, ...]
-
-    def sql(self, storage: Storage) -> str:
-        names = [quote(column.name) for column in self.columns]
-        read = [read_expression(c, name) for c, name in zip(self.columns, names, strict=True)]
-        given = ", ".join(f"{each} AS {name}" for each, name in zip(read, names, strict=True))
-        return f"(SELECT {given} FROM read_parquet({literal(storage.pattern(self.path))}))"
-
-
-Export = Callable[[Sequence[int], str], Mapping[int, ReferenceFile]]
-"""Gives files with the rows that reference tables have now: by their ids, for a job's id."""
 
 
 @dataclass(frozen=True)
@@ -69,81 +44,20 @@ class DigestWork:
     digest: Digest
     progress: Progress = field(default_factory=Progress)
     after_seq: int = 0
-    references: Mapping[int, ReferenceFile] = field(default_factory=FrozenMap)
-
-    def reference_sql(self, storage: Storage) -> dict[int, str]:
-        return {each: file.sql(storage) for each, file in self.references.items()}
 
 
 # -- in the driver
 
 
-def export_references(
-    storage: Storage,
-    connection: duckdb.DuckDBPyConnection,
-    tables: Mapping[str, Table],
-    job_id: str,
-) -> dict[int, ReferenceFile]:
-    """Write the rows of reference tables to files; ``tables`` are under the names by which the
-    connection knows them."""
-    found: dict[int, ReferenceFile] = {}
-    for name, table in tables.items():
-        # A folder of the job's own: removing the last file of a folder removes the folder.
-        path = f"{table.table_id}/{job_id}/{job_id}-{table.table_id}.parquet"
-        given = [
-            f"{stored_expression(column, quote(column.name))} AS {quote(column.name)}"
-            for column in table.columns
-        ]
-        storage.make_folder(path.rpartition("/")[0])
-        storage.make_file(path)
-        place = literal(storage.place(path))
-        rows = f"SELECT {', '.join(given)} FROM {name}"
-        connection.execute(f"COPY ({rows}) TO {place} (FORMAT parquet, USE_TMP_FILE false)")
-        found[table.table_id] = ReferenceFile(path, table.columns)
-    return found
-
-
-@contextmanager
-def planned_digests(
-    catalog: Catalog, storage: Storage, table_id: int, export: Export | None, job_id: str
-) -> Iterator[tuple[DigestWork, ...]]:
-    """The work for every digest of a stream, with reference tables exported meanwhile."""
-    works = [_planned(catalog, table) for table in catalog.snapshot().digests_of(table_id)]
-    with exported(storage, works, export, job_id) as ready:
-        yield ready
+def planned_digests(catalog: Catalog, table_id: int) -> tuple[DigestWork, ...]:
+    """The work for every digest of a stream."""
+    return tuple(_planned(catalog, table) for table in catalog.snapshot().digests_of(table_id))
 
 
 def _planned(catalog: Catalog, table: Table) -> DigestWork:
     progress = Progress.read(catalog.progress(table.table_id))
     after_seq = catalog.snapshot().history(table.table_id).moved_seq
     return DigestWork(Digest.of(table), progress, after_seq)
-
-
-@contextmanager
-def exported(
-    storage: Storage, works: Iterable[DigestWork], export: Export | None, job_id: str
-) -> Iterator[tuple[DigestWork, ...]]:
-    """The same work with files of the reference tables; they are removed at the end."""
-    works = tuple(works)
-    wanted = sorted({each for work in works for each in work.digest.references})
-    files: Mapping[int, ReferenceFile] = {}
-    if wanted:
-        assert export is not None, "a digest that joins a reference table needs its rows"
-        files = export(wanted, job_id)
-    try:
-        yield tuple(
-            DigestWork(
-                work.digest,
-                work.progress,
-                work.after_seq,
-                FrozenMap({each: files[each] for each in work.digest.references}),
-            )
-            for work in works
-        )
-    finally:
-        for file in files.values():
-            with suppress(Exception):  # VACUUM finds what is left
-                storage.delete(file.path)
 
 
 def gathered(parts: Iterable[Digested]) -> dict[int, tuple[NewFile, ...]]:
@@ -267,12 +181,9 @@ def digest_rows(
         if work.progress.failed is not None:
             continue
         mine = [_behind(cut, work.after_seq) for cut in cuts]
-        references = work.reference_sql(storage)
         written: list[NewFile] = []
         with failing_alone(work.digest, origin, written):
-            written += write_partials(
-                storage, connection, work.digest, mine, origin, label, references
-            )
+            written += write_partials(storage, connection, work.digest, mine, origin, label)
         found[work.digest.table_id] = tuple(written)
     return found
 

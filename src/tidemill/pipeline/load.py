@@ -20,7 +20,7 @@ a load is late, and no watermark moves.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Protocol
@@ -47,7 +47,7 @@ from tidemill.history.partitions import partition_of, suitable_us
 from tidemill.history.storage import Storage
 from tidemill.history.writing import WriteSpec, write_deletes
 from tidemill.pipeline.backfill import FilesTask, digest_files
-from tidemill.pipeline.digesting import Digested, DigestWork, Export, by_digest, exported
+from tidemill.pipeline.digesting import Digested, DigestWork, by_digest
 from tidemill.pipeline.executor import PipelineError
 from tidemill.pipeline.jobs import JobContext, Outcome
 from tidemill.pipeline.loading import (
@@ -156,7 +156,6 @@ class DigestDesk:
     """What a load needs to know of its table's digests."""
 
     catalog: Catalog
-    export: Export | None = None
 
     def digests(self, table_id: int) -> tuple[DigestWork, ...]:
         """The digests as they are now, each with its progress, without those that failed."""
@@ -258,18 +257,10 @@ class LoadJob:
         plan = self.plan
         context.tell(plan.explain()[0])
         first_seq = self.desk.reserve(self.table_id, len(plan.packages) * PACKAGE_ROWS_MAX)
-        with self._exported(self._digests(), context.job_id) as digests:
-            return self._run(context, first_seq, digests)
+        return self._run(context, first_seq, self._digests())
 
     def _digests(self) -> tuple[DigestWork, ...]:
         return () if self.digests is None else self.digests.digests(self.table_id)
-
-    def _exported(
-        self, works: Sequence[DigestWork], job_id: str
-    ) -> AbstractContextManager[tuple[DigestWork, ...]]:
-        """The same work with the reference tables that it needs."""
-        export = None if self.digests is None else self.digests.export
-        return exported(self.plan.storage, works, export, job_id)
 
     def _run(self, context: JobContext, first_seq: int, digests: Sequence[DigestWork]) -> Outcome:
         plan = self.plan
@@ -401,11 +392,8 @@ class LoadJob:
             for work in works
         }
         lacking = [w for w in works if ready.ignored or w.digest.table_id not in ready.digests]
-        with self._exported(lacking, f"{ready.job_id}-again") as again:
-            for work in again:
-                found[work.digest.table_id] = self._completed(
-                    ready, work, found[work.digest.table_id]
-                )
+        for work in lacking:
+            found[work.digest.table_id] = self._completed(ready, work, found[work.digest.table_id])
         return FrozenMap({digest_id: tuple(files) for digest_id, files in found.items()})
 
     def _completed(self, ready: _Ready, work: DigestWork, made: Sequence[NewFile]) -> list[NewFile]:

@@ -56,7 +56,6 @@ from tidemill.hot.view import View
 from tidemill.pipeline.digesting import (
     Digested,
     DigestWork,
-    Export,
     commit_moved,
     digest_rows,
     gathered,
@@ -246,15 +245,13 @@ def _groups(segments: list[Segment]) -> Iterator[list[Segment]]:
 class MoveJob:
     """The job around the plan: it plans when its turn has come, on what the table is then.
 
-    ``upto_seq`` None takes all that is published; ``export`` gives digests the reference tables
-    that they join."""
+    ``upto_seq`` None takes all that is published."""
 
     hot: HotTable
     catalog: Catalog
     storage: Storage
     upto_seq: int | None
     reason: str
-    export: Export | None = None
     kind: str = field(default="move", init=False)
     exclusive: bool = field(default=True, init=False)
 
@@ -270,8 +267,8 @@ class MoveJob:
         return [f'move rows of table "{self.table_name}" to history: {self.reason}']
 
     def run(self, context: JobContext) -> Outcome:
-        place = (self.catalog, self.storage, self.table_id, self.export, context.job_id)
-        with self.hot.holding_log(), planned_digests(*place) as digests:
+        with self.hot.holding_log():
+            digests = planned_digests(self.catalog, self.table_id)
             return self._run(context, self._plan(context.job_id, digests))
 
     def _run(self, context: JobContext, move: Move) -> Outcome:

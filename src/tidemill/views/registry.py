@@ -34,7 +34,6 @@ from tidemill.history.storage import Storage
 from tidemill.hot.table import HotTable
 from tidemill.hot.tier import HotTier
 from tidemill.pipeline.backfill import BackfillJob
-from tidemill.pipeline.digesting import Export
 from tidemill.pipeline.jobs import JobHandle, Pipeline
 from tidemill.sql.maintain import ViewParts
 from tidemill.sql.maintain.lookups import plan_lookup
@@ -81,7 +80,6 @@ class House:
     storage: Storage
     pipeline: Pipeline
     clock: Clock
-    export: Export
 
 
 class Views:
@@ -300,7 +298,7 @@ class Views:
         return Follower(digests, source, self._make_kept)
 
     def _make_kept(self, digests: Sequence[Digest], may_be_dense: bool) -> Kept:
-        return make_kept(digests, self.house.duck, place_of, may_be_dense)
+        return make_kept(digests, self.house.duck, may_be_dense)
 
     def _read_files(self, digest: Digest, files: Sequence[DataFile]) -> pa.Table:
         with self.house.duck.lent(exact=True) as cursor:
@@ -433,7 +431,7 @@ class Views:
         if stream is None or table is None or (is_failed and since_s < RETRY_S):
             return
         house = self.house
-        job = BackfillJob(table, stream, house.catalog, house.storage, house.export)
+        job = BackfillJob(table, stream, house.catalog, house.storage)
         self._tried_s[digest.table_id] = time.monotonic()
         self._backfills[digest.table_id] = house.pipeline.submit(job, BACKFILL_PRIORITY)
 

@@ -1,6 +1,6 @@
 """States for followers: a dense group for digests that share keys and rows, else levels for one.
 
-Queries over rows run in the engine's DuckDB, where reference tables are at hand.
+Queries over rows run in the engine's DuckDB.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from tidemill.views.follower import Kept, Narrow
 
 BATCH_ROWS = 122_880
 ROWS_A_GROUP_MIN = 64  # in a batch, for DuckDB to add them up (docs/design/20261116-view-kernels)
-ReferenceSql = Callable[[int], str]
 
 
 def family_of(digest: Digest) -> tuple[object, ...] | None:
@@ -35,17 +34,11 @@ def _dense_plan(digest: Digest) -> DensePlan | None:
     return plan_dense(digest.partial, digest.columns)
 
 
-def make_kept(
-    digests: Sequence[Digest], duck: Duck, reference_sql: ReferenceSql, may_be_dense: bool
-) -> Kept:
+def make_kept(digests: Sequence[Digest], duck: Duck, may_be_dense: bool) -> Kept:
     """The states of digests of one family."""
-    references = {each for digest in digests for each in digest.references}
-    heads = [f"tm_ref_{each} AS (SELECT * FROM {reference_sql(each)})" for each in references]
-    head = f"WITH {', '.join(heads)} " if heads else ""
 
     def run(sql: str, sources: Mapping[str, pa.Table]) -> pa.Table:
-        text = f"{head}SELECT * FROM ({sql})" if head else sql
-        return duck.query(text, {}, sources, exact=True)[0]
+        return duck.query(sql, {}, sources, exact=True)[0]
 
     plans = {str(d.table_id): _dense_plan(d) for d in digests}
     known = {name: plan for name, plan in plans.items() if plan is not None}

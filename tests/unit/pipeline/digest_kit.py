@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,7 +22,6 @@ from tidemill.catalog.model import (
     DIGEST,
     FILE_DELETES,
     FILE_ROWS,
-    REFERENCE,
     STREAMING,
     DataFile,
     History,
@@ -42,7 +41,7 @@ from tidemill.hot.table import HotTable
 from tidemill.pipeline.backfill import BackfillJob
 from tidemill.pipeline.compact import CompactJob, ExpireJob
 from tidemill.pipeline.digest_compact import DigestCompactJob
-from tidemill.pipeline.digesting import ReferenceFile, commit_loaded, export_references
+from tidemill.pipeline.digesting import commit_loaded
 from tidemill.pipeline.executor import Executor, InlineExecutor
 from tidemill.pipeline.jobs import (
     RUNNING,
@@ -78,19 +77,7 @@ NEWEST = (
 )
 
 
-def joined(table_id: int) -> tuple[str, str, tuple[str, ...]]:
-    """Groups by a column of a reference table."""
-    return (
-        f"SELECT r.name AS k0, count(*) AS s0 FROM tm_rows JOIN tm_ref_{table_id} AS r "
-        "ON r.k = tm_rows.k GROUP BY 1",
-        "SELECT k0, CAST(sum(s0) AS BIGINT) AS s0 FROM tm_partials GROUP BY 1",
-        ("VARCHAR", "BIGINT"),
-    )
-
-
-def parts_of(
-    queries: tuple[str, str, tuple[str, ...]], references: tuple[int, ...] = ()
-) -> DigestParts:
+def parts_of(queries: tuple[str, str, tuple[str, ...]]) -> DigestParts:
     partial, merge, types = queries
     states = tuple(f"s{at}" for at in range(len(types) - 1))
     return DigestParts(
@@ -99,7 +86,6 @@ def parts_of(
         merge=merge,
         keys=("k0",),
         states=states,
-        references=references,
         pane=None,
         condition=None,
         is_single=False,
@@ -192,7 +178,7 @@ class Stream:
         return self.run(self.move_job(upto_seq))
 
     def move_job(self, upto_seq: int | None = None) -> MoveJob:
-        return MoveJob(self.hot, self.catalog, self.storage, upto_seq, "test", self.export)
+        return MoveJob(self.hot, self.catalog, self.storage, upto_seq, "test")
 
     def load(self, *packages: Sequence[Row]) -> Outcome:
         return self.run(self.load_job(*packages))
@@ -205,10 +191,10 @@ class Stream:
             put_bytes(self.folder / "in" / f"{self._loads}-{number}.csv", text.encode())
         listed = tuple(list_packages(str(self.folder / "in" / f"{self._loads}-*.csv")))
         load = Load(self.table, self.storage, listed, "csv")
-        return LoadJob(load, self.desk, self.clock, DigestDesk(self.catalog, self.export))
+        return LoadJob(load, self.desk, self.clock, DigestDesk(self.catalog))
 
     def backfill(self, digest: Table) -> int:
-        job = BackfillJob(digest, self.table, self.catalog, self.storage, self.export)
+        job = BackfillJob(digest, self.table, self.catalog, self.storage)
         left: int = self.run(job).value
         return left
 
@@ -221,15 +207,11 @@ class Stream:
     def expire(self, before_us: int) -> Outcome:
         return self.run(ExpireJob(self.table, self.catalog, before_us, before_us))
 
-    # -- digests and reference tables
+    # -- digests
 
-    def digest(
-        self,
-        queries: tuple[str, str, tuple[str, ...]] = SUMS,
-        references: tuple[int, ...] = (),
-    ) -> Table:
+    def digest(self, queries: tuple[str, str, tuple[str, ...]] = SUMS) -> Table:
         """A digest as a view would make it: what is in history, it has not seen."""
-        parts = parts_of(queries, references)
+        parts = parts_of(queries)
         number = len(self.catalog.snapshot().digests_of(self.table.table_id))
         history = self.history
         with self.catalog.transaction() as change:
@@ -245,26 +227,6 @@ class Stream:
             progress = Progress.nothing() if history.files else Progress()
             change.commit_files(table.table_id, moved_seq=history.moved_seq, progress=progress.text)
         return table
-
-    def reference(self, rows: Mapping[int, str]) -> Table:
-        columns = (Column("k", SqlType("BIGINT")), Column("name", SqlType("VARCHAR")))
-        table = self.catalog.create_table(NewTable("r", REFERENCE, columns))
-        self.duck.execute(f"CREATE TABLE r{table.table_id} (k BIGINT, name VARCHAR)")
-        self.refer(table, rows)
-        return table
-
-    def refer(self, table: Table, rows: Mapping[int, str]) -> None:
-        """Give the reference table other rows."""
-        self.duck.execute(f"DELETE FROM r{table.table_id}")
-        for key, name in rows.items():
-            self.duck.execute(f"INSERT INTO r{table.table_id} VALUES (?, ?)", [key, name])
-
-    def export(self, table_ids: Sequence[int], job_id: str) -> Mapping[int, ReferenceFile]:
-        snapshot = self.catalog.snapshot()
-        tables = {f"r{each}": snapshot.table(each) for each in table_ids}
-        known = {name: table for name, table in tables.items() if table is not None}
-        with self.duck.cursor() as cursor:
-            return export_references(self.storage, cursor, known, job_id)
 
     # -- what there is
 
@@ -288,12 +250,12 @@ class Stream:
     def hot_rows(self, after_seq: int) -> pa.Table:
         return self.hot.view().since(after_seq, True)[0]
 
-    def found(self, digest: Table, references: Mapping[int, str] | None = None) -> pa.Table:
+    def found(self, digest: Table) -> pa.Table:
         """What a view would read: files of partials, and rows that are not in them yet."""
         made = Digest.of(digest)
         moved_seq = self.catalog.snapshot().history(digest.table_id).moved_seq
         held = read_partials(self.storage, self.duck, made, self.files(digest))
-        hot = partials_of(self.duck, made, [self.hot_rows(moved_seq)], references or {})
+        hot = partials_of(self.duck, made, [self.hot_rows(moved_seq)])
         return merge_partials(self.duck, made, [held, hot])
 
     def wanted(self, digest: Table) -> pa.Table:

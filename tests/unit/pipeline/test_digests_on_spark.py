@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from digest_kit import HOUR_US, NEWEST, START_US, joined, opened
+from digest_kit import HOUR_US, NEWEST, START_US, opened
 
 from tidemill.pipeline.executor import SparkExecutor
 from tidemill.pipeline.spark import SparkRuntime
@@ -18,9 +18,7 @@ def test_every_job_writes_partials(
 ) -> None:
     monkeypatch.setattr("tidemill.pipeline.digest_compact.FILES_MAX", 1)
     with opened(tmp_path, executor=SparkExecutor(shared_spark)) as stream:
-        table = stream.reference({1: "one"})
         digests = stream.digest(), stream.digest(NEWEST)
-        naming = stream.digest(joined(table.table_id), (table.table_id,))
         for hour in range(3):
             at_us = START_US + hour * HOUR_US
             stream.append([(at_us, 1, "a", 0.5), (at_us + 1, None, "b", None)])
@@ -30,5 +28,3 @@ def test_every_job_writes_partials(
         later = stream.digest()
         assert stream.backfill(later) == 0
         stream.check(*digests, later)
-        found = stream.found(naming, {table.table_id: f"r{table.table_id}"})
-        assert found.to_pydict() == {"k0": ["one"], "s0": [4]}

@@ -194,7 +194,6 @@ class Streams:
     def _partial(self, digest: DigestParts, chunk: int, chunks: int) -> pa.Table:
         chosen = f"hash(_seq, {chunks}) % {chunks} = {chunk}"
         self._name_rows(digest, "tm_rows", chosen)
-        self._name_references()
         return self.connection.sql(digest.partial).to_arrow_table()
 
     def _name_rows(self, digest: DigestParts, name: str, where: str) -> None:
@@ -203,13 +202,6 @@ class Streams:
             f"CREATE OR REPLACE TEMP VIEW {name} AS SELECT *{hidden} FROM {digest.table} "
             f"WHERE {where}"
         )
-
-    def _name_references(self) -> None:
-        for made in TABLES.values():
-            if made.is_reference:
-                self.connection.execute(
-                    f"CREATE OR REPLACE TEMP VIEW tm_ref_{made.table_id} AS FROM {made.name}"
-                )
 
     def _merged(self, digest: DigestParts, partials: list[pa.Table]) -> pa.Table:
         self.connection.register("tm_partials", pa.concat_tables(partials))

@@ -43,7 +43,7 @@ SHOWN = ("k0", "k1", "s0", "s1")
 
 def plan_of(final: str) -> LookupPlan | None:
     digest = DigestParts(
-        *("t", "", "", SHOWN[:2], SHOWN[2:], (), None, None, True, SHOWN[:2], (), False, None, "")
+        *("t", "", "", SHOWN[:2], SHOWN[2:], None, None, True, SHOWN[:2], (), False, None, "")
     )
     parts = ViewParts((digest,), final, (7,), (), False, ("t",))
     return plan_lookup(parts, lambda _: ("Key", "city", "kind"))

@@ -73,6 +73,8 @@ class DigestParts:
 
     ``kind`` is one of aggregate, distinct, top, top of keys, session. ``types`` are the DuckDB
     types of the columns, keys first. ``growing`` names states whose size grows with the rows.
+    ``references`` is empty but in catalogs of earlier versions, whose partials joined these
+    reference tables: such digests go when the warehouse is opened (``views.defining``).
     """
 
     table: str
@@ -80,7 +82,6 @@ class DigestParts:
     merge: str
     keys: tuple[str, ...]
     states: tuple[str, ...]
-    references: tuple[int, ...]
     pane: Pane | None
     condition: str | None
     is_single: bool
@@ -92,6 +93,7 @@ class DigestParts:
     collapse: str = ""
     kind: str = "aggregate"
     types: tuple[str, ...] = ()
+    references: tuple[int, ...] = ()
 
     @property
     def columns(self) -> tuple[str, ...]:
