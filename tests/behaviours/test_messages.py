@@ -141,3 +141,21 @@ def test_a_misspelt_word(db: tidemill.Database, text: str, meant: str) -> None:
     with pytest.raises(TidemillError) as caught:
         db.sql(text)
     assert caught.value.hint == f'did you mean "{meant}"?'
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("SELECT (SELECT max(a) FROM r)", "(SELECT max(a) FROM r)"),
+        ("SELECT k + (SELECT max(k) FROM p) FROM p", "k + (SELECT max(k) FROM p)"),
+        ("SELECT k IN (SELECT a FROM r AS x) FROM p", "k IN (SELECT a FROM r AS x)"),
+        ("SELECT EXISTS(SELECT 1 FROM p) FROM r", "EXISTS(SELECT 1 FROM p)"),
+        ("SELECT * FROM (SELECT (SELECT max(k) FROM p))", "(SELECT max(k) FROM p)"),
+        ("SELECT (SELECT max(k) FROM p) AS m FROM r", "m"),
+    ],
+)
+def test_no_inner_name_in_columns(db: tidemill.Database, text: str, name: str) -> None:
+    for route in ROUTES:
+        db.sql(f"SET route = '{route}'")
+        assert db.sql(text).arrow().column_names == [name]
+    db.sql("RESET route")

@@ -29,7 +29,7 @@ from tidemill.federation.lookup import Lookup, lookup_of
 from tidemill.federation.references import physical_name
 from tidemill.federation.system.information import CATALOG
 from tidemill.hot.side import LATE_SUFFIX, REJECTED_SUFFIX
-from tidemill.sql.hidden import hide_seq
+from tidemill.sql.hidden import hide_seq, name_subqueries
 from tidemill.sql.latest import newest_wanted
 from tidemill.sql.names import find_cte, position_of, table_name_of
 from tidemill.sql.now import NOW as NOW
@@ -126,6 +126,7 @@ def make_plan(
         if isinstance(node.this, exp.Table):
             node.set("this", exp.select("*").from_(node.this))
     tree = _name_catalog(tree)
+    name_subqueries(tree)
     whole_view = _whole_view(tree, snapshot)
     moments = {id(node): moment for node, moment in take_system_time(tree)}
 

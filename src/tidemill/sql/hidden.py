@@ -51,6 +51,16 @@ def pack_rows(select: exp.Select, alias: str, names: Sequence[str]) -> None:
         row.replace(exp.Struct(expressions=fields))
 
 
+def name_subqueries(tree: exp.Expression) -> None:
+    """Give columns that hold a query, and no name, the one that they would have had: DuckDB would
+    call them after what is read instead of the tables."""
+    selects = list(tree.find_all(exp.Select))
+    for select in selects if len(selects) > 1 else ():
+        for part in list(select.expressions):
+            if not isinstance(part, _NAMED) and part.find(exp.Query) is not None:
+                keep_name(part)
+
+
 def keep_name(part: exp.Expr) -> None:
     """Give a column that has no name the one that it would have had."""
     text = part.name if isinstance(part, exp.Column) else ""

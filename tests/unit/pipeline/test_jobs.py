@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import threading
 
 import pytest
 from pipeline_kit import TIMEOUT_S, Gate, ToyJob
@@ -239,10 +240,12 @@ def test_who_waits_for_a_job_of_a_closed_pipeline_is_told_that_it_was_closed(
     running = pipeline.submit(ToyJob(on_run=gate))
     gate.await_arrival()
     waiting = pipeline.submit(ToyJob())
-    gate.opened.set()
-    pipeline.close()
+    closer = threading.Thread(target=pipeline.close)
+    closer.start()
     with pytest.raises(ClosedError, match="was closed before"):
         waiting.wait(TIMEOUT_S)
+    gate.opened.set()
+    closer.join()
     assert running.done()
 
 
