@@ -30,6 +30,7 @@ CONNECT_TIMEOUT_S = 10.0
 START_WAIT_S = 5.0
 START_LOOK_S = 0.05
 IDLE_CLOSED = "idle_closed"
+ATTEMPTS_MAX = 20  # of a request on a connection that gave its place to another
 _READ_BYTES = 1024 * 1024
 
 
@@ -117,12 +118,12 @@ class Connection:
             self._drop()  # nobody read the last answer to its end
         self._body = None
         with self.guarded():
-            for _ in range(2):
+            for _ in range(ATTEMPTS_MAX):
                 header = self._exchange(frame, body)
                 error = header.get("error") or {}
                 if error.get("code") != IDLE_CLOSED:
                     break
-                self._drop()  # the server had closed it before it saw the request
+                self._drop()  # the server closed it before it saw the request; so it may again
             if not header.get("ok") and header.get("closed"):
                 self._drop()
             return header
