@@ -34,6 +34,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What uses the tests' Spark is a test with Spark, whether it says so or not."""
+    for item in items:
+        if "shared_spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.spark)
+
+
 @pytest.fixture(scope="session")
 def query_count(request: pytest.FixtureRequest) -> int:
     return int(request.config.getoption("--queries"))

@@ -9,6 +9,7 @@ Nothing moves or is compacted by itself here: ``quiet`` keeps the background fro
 from __future__ import annotations
 
 import math
+import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -33,6 +34,11 @@ _FLUSHES = {
     "compacted": (0.1, 0.3, 0.5, 0.6, 0.8),
 }
 _COMPACTS = {"compacted": 0.6}
+
+
+def copy_warehouse(source: Path, target: Path) -> None:
+    """The files of a warehouse as they are now, as if its process were killed."""
+    shutil.copytree(source, target, symlinks=True, ignore=shutil.ignore_patterns("*.sock"))
 
 
 def open_inline(path: Path, clock: Clock | None = None, **settings: object) -> Database:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
+from warehouses import copy_warehouse
 
 import tidemill
 from tidemill.engine import Database
@@ -193,7 +193,7 @@ def test_a_change_of_a_reference_table_is_not_dropped_in_silence(tmp_path: Path)
         db.sql("INSERT INTO r VALUES (1)")
         db.sql("INSERT INTO r VALUES (2)")
         (tmp_path / "killed").mkdir()
-        shutil.copytree(tmp_path / "w", tmp_path / "killed" / "w")
+        copy_warehouse(tmp_path / "w", tmp_path / "killed" / "w")
     log = tmp_path / "killed" / "w" / "reference.duckdb.wal"
     good = log.read_bytes()
     for at in range(0, len(good), 17):

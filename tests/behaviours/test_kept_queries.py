@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from warehouses import flush, open_inline, quiet
+from warehouses import copy_warehouse, flush, open_inline, quiet
 
 from tidemill.clock import FakeClock
 from tidemill.engine import Database
@@ -254,7 +254,7 @@ def test_answers_are_there_once_whatever_happens(
                 db = open_inline(place)
             else:  # as if it were killed now
                 copy = tmp_path / f"w{len(reports)}"
-                shutil.copytree(place, copy)
+                copy_warehouse(place, copy)
                 db.close()
                 place = copy
                 db = open_inline(place)
@@ -278,7 +278,7 @@ def test_a_death_at_the_append_of_answers(when: str, tmp_path: Path) -> None:
         def append(*given: Any) -> object:
             def copy() -> None:
                 copies.append(tmp_path / f"copy{len(copies)}")
-                shutil.copytree(place, copies[-1])
+                copy_warehouse(place, copies[-1])
 
             if when == "before":
                 copy()

@@ -7,7 +7,6 @@ What they answer when nobody means ill is tested in ``test_views.py`` and ``test
 from __future__ import annotations
 
 import random
-import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from warehouses import difference, flush, open_inline, quiet
+from warehouses import copy_warehouse, difference, flush, open_inline, quiet
 
 from tidemill.engine import Database
 from tidemill.errors import DependencyError, TidemillError
@@ -491,7 +490,7 @@ def test_a_row_without_an_answer_stays_without_one(db: Database, tmp_path: Path,
         db.append("u", [(second(60), k, "", 0.0) for k in range(3)])
     db._kept.catch_up()
     before = answers(db, "q")
-    shutil.copytree(tmp_path / "w", tmp_path / "copy")  # as if it were killed now
+    copy_warehouse(tmp_path / "w", tmp_path / "copy")  # as if it were killed now
     with opened(tmp_path / "copy") as again:
         again._kept.catch_up()
         assert answers(again, "q") == before

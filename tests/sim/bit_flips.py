@@ -17,6 +17,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from warehouses import copy_warehouse
+
 from tidemill.clock import FakeClock, to_us
 from tidemill.config import DATABASE_SETTINGS, Settings
 from tidemill.engine import Database
@@ -83,7 +85,7 @@ def build(path: Path, killed: Path) -> Answers:
         db.sql("INSERT INTO cars VALUES ('n8', 'another owner')")
         answers = ask(db)
         assert not [found for found in answers.values() if isinstance(found, TidemillError)]
-        shutil.copytree(path, killed, symlinks=True)
+        copy_warehouse(path, killed)
     return answers
 
 
@@ -175,7 +177,7 @@ def judge(template: Path, work: Path, wanted: Answers, rng: random.Random) -> Ou
     kind = rng.choice(sorted(kinds))
     name = rng.choice(kinds[kind])
     shutil.rmtree(work, ignore_errors=True)
-    shutil.copytree(template, work, symlinks=True)
+    copy_warehouse(template, work)
     bit = rng.randrange(8 * (work / name).stat().st_size)
     with open(work / name, "r+b") as file:
         file.seek(bit // 8)

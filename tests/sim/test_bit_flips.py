@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from bit_flips import Answers, build, files_by_kind, judge
+from sim.bit_flips import Answers, build, files_by_kind, judge
 
 KINDS = {
     *("catalog.id", "catalog.sqlite", "catalog.sqlite.head", "history", "log end", "log segment"),

@@ -8,7 +8,6 @@ answers holds what it holds in a life without any, and every view is its query.
 from __future__ import annotations
 
 import random
-import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -21,7 +20,7 @@ from typing import Any
 import pytest
 from sim import kept_writer as k
 from sim.test_crash import Lives
-from warehouses import difference
+from warehouses import copy_warehouse, difference
 
 import tidemill
 from tidemill import keeping
@@ -160,7 +159,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Course:
         with k.open_warehouse(place / "w") as db:
             for number, step in enumerate(k.STEPS):
                 course.folders.append(place / str(number))
-                shutil.copytree(place / "w", course.folders[-1])
+                copy_warehouse(place / "w", course.folders[-1])
                 passes = _Passes()
                 patch.setattr(crash, "_armed", passes)
                 step(db)
@@ -196,7 +195,7 @@ def test_answers_are_there_once_after_a_death_at(
     assert passed, "no step passes there"
     at = 0 if which == "first" else random.Random(f"{sim_seed} {point}").randrange(len(passed))
     step, number = passed[at]
-    shutil.copytree(undisturbed.folders[step], tmp_path / "w")
+    copy_warehouse(undisturbed.folders[step], tmp_path / "w")
     lives.at(tmp_path / "w").live({k.WRITER: step}, f"{point}:{number}", 0)
     after = undisturbed.answers[step]
     k.nothing_by_itself()

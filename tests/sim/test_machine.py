@@ -30,7 +30,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 from sim.model import DELAY, V_MAX, Row, Table
-from warehouses import compact, open_inline, quiet
+from warehouses import compact, copy_warehouse, open_inline, quiet
 
 from tidemill.clock import FakeClock, from_us
 from tidemill.config import DATABASE_SETTINGS, Settings
@@ -457,7 +457,7 @@ class Machine(RuleBasedStateMachine):
         """A copy of the folder is what a killed process would leave."""
         self.copies += 1
         copy = self.folder / str(self.copies)
-        shutil.copytree(self.path, copy)
+        copy_warehouse(self.path, copy)
         with self._open(copy) as twin:
             for name, table in self.model.items():
                 seqs = {row[0] for row in twin.sql(f"SELECT _seq FROM {name}").fetchall()}

@@ -323,7 +323,7 @@ def _damaged(path: Path, error: Exception) -> DamagedFileError:
 def _unattached(path: Path, error: duckdb.Error) -> TidemillError:
     """Why the reference tables cannot be opened: locked, not readable, or else damaged."""
     text = str(error)
-    words = ("Could not set lock", "Permission denied", "No space left")
+    words = ("Could not set lock", "Permission denied", "No space left", "No such file")
     if not _is_damage(error) and any(each in text for each in words):
         return translated(error)
     return _damaged(path, error)
