@@ -253,12 +253,12 @@ def test_infinity_is_a_word(db: tidemill.Database, tmp_path: Path, form: str) ->
         "ndjson": '{{"ts": "2024-01-01", "c": {}}}\n',
         "json": '[{{"ts": "2024-01-01", "c": {}}}]',
     }
-    path = tmp_path / f"x.{form}"
-    path.write_text(texts[form].format("Infinity"))
-    assert db.sql(f"COPY t FROM '{path}'").message == "COPY 1"
-    path.write_text(texts[form].format("1e999"))
+    word, number = tmp_path / f"word.{form}", tmp_path / f"number.{form}"
+    word.write_text(texts[form].format("Infinity"))
+    assert db.sql(f"COPY t FROM '{word}'").message == "COPY 1"
+    number.write_text(texts[form].format("1e999"))
     with pytest.raises(tidemill.TidemillError) as caught:
-        db.sql(f"COPY t FROM '{path}'")
+        db.sql(f"COPY t FROM '{number}'")
     assert "too large" in str(caught.value.detail)
     assert db.sql("SELECT c FROM t").fetchall() == [(float("inf"),)]
 

@@ -1,9 +1,9 @@
 """A streaming table as plain Python: what test_machine compares the warehouse with.
 
 It knows the rules of accepting rows and nothing of blocks, logs, files, indices or threads: a move,
-a compaction or a VACUUM changes nothing here. What retention drops, it cannot know (whole blocks
-and partitions leave, not rows), so it takes that over from the warehouse after checking that
-nothing left too early.
+a compaction or a VACUUM changes nothing here. Rows outside the retention are not shown, exactly.
+When they are dropped, it cannot know (whole blocks and partitions leave, not rows), so it takes
+that over from the warehouse after checking that nothing left too early.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Table:
     has_watermark: bool
     settings: dict[str, str]
     indexes: set[str] = field(default_factory=set)
-    rows: dict[int, Row] = field(default_factory=dict)  # by sequence number
+    rows: dict[int, Row] = field(default_factory=dict)  # held, by sequence number
     ever: dict[int, Row] = field(default_factory=dict)  # stored and not replaced
     # Rows set aside, as the warehouse shows them and the moment; counted, since they may be equal.
     late: Counter[tuple[Any, ...]] = field(default_factory=Counter)
@@ -287,12 +287,12 @@ class Table:
 
     # -- retention
 
-    def must_keep(self, now: datetime) -> set[int]:
-        """The rows that retention may not have dropped."""
+    def shown(self, now: datetime) -> dict[int, Row]:
+        """The rows inside the retention, which readers see and which may not have been dropped."""
         moment, retention = self.moment(now), self.retention
         if retention is None or moment is None:
-            return set(self.rows)
-        return {seq for seq, row in self.rows.items() if row.time >= moment - retention}
+            return dict(self.rows)
+        return {seq: row for seq, row in self.rows.items() if row.time >= moment - retention}
 
     def check_aside(
         self, known: Counter[tuple[Any, ...]], found: Counter[tuple[Any, ...]], now: datetime

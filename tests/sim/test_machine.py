@@ -369,7 +369,8 @@ class Machine(RuleBasedStateMachine):
         elif is_strict:
             stored, rejected, known, _ = expected
             told = [f"{rejected} rejected"] if rejected else []
-            told += [f"{known} packages were loaded before"] if known else []
+            were = "1 package was" if known == 1 else f"{known} packages were"
+            told += [f"{were} loaded before"] if known else []
             message = f"COPY {stored}" + (f" ({', '.join(told)})" if told else "")
             assert self.db.sql(copy).message == message
         else:
@@ -409,7 +410,7 @@ class Machine(RuleBasedStateMachine):
         table = self.model[name]
         self.clock.advance(MARK_S)
         if self._keeps_the_past(table):
-            table.moments = [*table.moments, (self.now, dict(table.rows))][-MOMENTS_MAX:]
+            table.moments = [*table.moments, (self.now, table.shown(self.now))][-MOMENTS_MAX:]
         self.clock.advance(MARK_S)
 
     @precondition(lambda self: any(table.moments for table in self.model.values()))
@@ -460,8 +461,7 @@ class Machine(RuleBasedStateMachine):
         copy_warehouse(self.path, copy)
         with self._open(copy) as twin:
             for name, table in self.model.items():
-                seqs = {row[0] for row in twin.sql(f"SELECT _seq FROM {name}").fetchall()}
-                assert table.must_keep(self.now) <= seqs <= set(table.ever)
+                assert table.shown(self.now).keys() <= set(_held(twin, name)) <= table.ever.keys()
         if keep_copy:
             self.db.close()
             shutil.rmtree(self.path)
@@ -481,9 +481,9 @@ class Machine(RuleBasedStateMachine):
     def _follow_retention(self, name: str) -> None:
         """Take over what retention dropped (or a restart brought back), if it may have."""
         table = self.model[name]
-        found = {row[0] for row in self.db.sql(f"SELECT _seq FROM {name}").fetchall()}
-        assert table.must_keep(self.now) <= found <= set(table.ever)
-        table.rows = {seq: table.ever[seq] for seq in sorted(found)}
+        found = _held(self.db, name)
+        assert table.shown(self.now).keys() <= set(found) <= table.ever.keys()
+        table.rows = {seq: table.ever[seq] for seq in found}
         if table.has_key:
             assert len({row.key for row in table.rows.values()}) == len(table.rows)
         late, rejected = self._aside(name)
@@ -511,7 +511,8 @@ class Machine(RuleBasedStateMachine):
 
     def _check_rows(self, name: str, table: Table) -> None:
         found = self.db.sql(f"SELECT _seq, ts, k, v, name FROM {name} ORDER BY _seq").fetchall()
-        assert found == [(seq, *row.values) for seq, row in table.rows.items()]
+        assert found == [(seq, *row.values) for seq, row in table.shown(self.now).items()]
+        assert _held(self.db, name) == list(table.rows)
 
     def _check_counters(self, name: str, table: Table) -> None:
         wanted = f"{', '.join(COUNTERS)}, expired, newest, watermark, accepts_rows"
@@ -519,7 +520,8 @@ class Machine(RuleBasedStateMachine):
         *counts, expired, newest, watermark, accepts = self.db.sql(query, [name]).fetchall()[0]
         assert counts == [table.counters[counter] for counter in COUNTERS]
         assert counts[0] == sum(counts[1:4])
-        assert expired == table.counters["stored"] - table.counters["replaced"] - len(table.rows)
+        shown = len(table.shown(self.now))
+        assert expired == table.counters["stored"] - table.counters["replaced"] - shown
         assert newest == table.newest
         assert watermark == table.watermark(self.now)
         assert accepts
@@ -550,7 +552,7 @@ class Machine(RuleBasedStateMachine):
         ]
         where, params, test = questions[question]
         found = self.db.sql(f"SELECT _seq FROM {name} WHERE {where} ORDER BY _seq", params)
-        expected = [(seq,) for seq, row in table.rows.items() if test(row)]
+        expected = [(seq,) for seq, row in table.shown(self.now).items() if test(row)]
         assert found.fetchall() == expected, where
 
     @precondition(lambda self: self.model)
@@ -565,7 +567,7 @@ class Machine(RuleBasedStateMachine):
             return
         believed = [
             (row.time, seq, row)
-            for seq, row in table.rows.items()
+            for seq, row in table.shown(self.now).items()
             if upper is None or row.time <= upper
         ]
         newest = [row for *_, row in sorted(believed, key=lambda b: b[:2], reverse=True)]
@@ -582,6 +584,13 @@ class Machine(RuleBasedStateMachine):
             ranks[row.k] += 1
             first_two += [row.values] if ranks[row.k] <= 2 else []
         assert Counter(found) == Counter(first_two)
+
+
+def _held(db: Database, name: str) -> list[int]:
+    """The rows that memory and files hold, with those that the retention no longer shows."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tidemill.federation.runner.horizon_us", lambda table, now_us: None)
+        return [seq for (seq,) in db.sql(f"SELECT _seq FROM {name} ORDER BY _seq").fetchall()]
 
 
 def _kind(reason: str) -> str:
