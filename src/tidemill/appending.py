@@ -47,11 +47,12 @@ class Appending:
         self._lock = threading.Lock()  # two COPYs of the same files store them once
 
     def suits(self, load: Load) -> bool:
-        """Whether files are small enough. Where rows can be late, the pipeline's rule is another
-        than an append's: what it loads never is."""
+        """Whether files are small enough, and an append would do with them what the pipeline does:
+        where it sets bad rows aside, the pipeline still refuses keys that are there already."""
         hot = self._tier.tables.get(load.table.table_id)
         settings = load.table.settings
-        if hot is None or settings["late"] != "accept":
+        sets_keys_aside = load.table.primary_key and settings["rejected"] != "error"
+        if hot is None or sets_keys_aside:
             return False
         weight = sum(package.weight for package in load.packages)
         held = hot.nbytes + ROWS_WEIGHT * weight
@@ -118,7 +119,7 @@ class Appending:
             found = self._catalog.packages(hot.table.table_id, [each.name for each in records])
             known = {(each.name, each.size, each.digest) for each in found}
             records = tuple(r for r in records if (r.name, r.size, r.digest) not in known)
-        accepted = Accepted(read.rows, read.rejects, packages=tuple(records))
+        accepted = Accepted(read.rows, read.rejects, packages=tuple(records), is_load=True)
         with hot.holding_log():
             stored = hot.append(accepted) if accepted.rows else AppendResult(0)
             if records:

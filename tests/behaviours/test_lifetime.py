@@ -12,7 +12,7 @@ from warehouses import open_inline, quiet
 import tidemill
 from tidemill.catalog.store import Catalog
 from tidemill.engine import Database
-from tidemill.errors import CatalogError, RowsRejectedError
+from tidemill.errors import CatalogError, RowsRejectedError, TidemillError
 
 COLUMNS = "(ts TIMESTAMP, k BIGINT, WATERMARK FOR ts AS ts - INTERVAL '5' SECOND)"
 FILES, ROWS = 5, 40
@@ -112,11 +112,45 @@ def test_a_move_takes_packages_along_that_the_catalog_missed(
         assert copied == f"COPY 0 ({FILES} packages were loaded before)"
 
 
-def test_where_rows_can_be_late_files_are_for_the_pipeline(tmp_path: Path, files: Path) -> None:
-    with open_inline(tmp_path / "w") as db:
-        db.sql(f"CREATE STREAMING TABLE s {COLUMNS} WITH (clock = 'event', late = 'divert')")
-        db.sql("INSERT INTO s VALUES ('2026-02-01', 1)")
-        assert db.sql(f"COPY s FROM '{files}/*.csv'").message == f"COPY {FILES * ROWS}"
+KEYED = "(ts TIMESTAMP, k BIGINT, PRIMARY KEY (ts, k))"
+ASKED = (
+    "SELECT ts, k FROM s ORDER BY ALL",
+    "SELECT count(*) FROM RECENT(s, INTERVAL '1' HOUR)",
+    "SELECT rows_in, stored, late, rejected FROM tidemill.ingest",
+)
+
+
+@pytest.mark.parametrize("before", [True, False])
+@pytest.mark.parametrize(
+    ("columns", "settings"),
+    [
+        (COLUMNS, "clock = 'event'"),
+        (COLUMNS, "clock = 'event', late = 'divert'"),
+        (COLUMNS, "clock = 'event', late = 'reject'"),
+        (COLUMNS, "clock = 'event', retention = '1 day'"),
+        (KEYED, "clock = 'event'"),
+        pytest.param(KEYED, "clock = 'event', rejected = 'divert'", marks=pytest.mark.spark),
+        (KEYED, "clock = 'event', on_conflict = 'ignore'"),
+    ],
+)
+def test_an_append_is_as_good_as_the_pipeline(
+    tmp_path: Path, files: Path, columns: str, settings: str, before: bool
+) -> None:
+    """Whether Spark happens to run makes no difference to anybody who asks."""
+    found = []
+    for number, open_database in enumerate((open_short, open_inline)):
+        path = tmp_path / str(number)
+        with open_database(path) as db:
+            db.sql(f"CREATE STREAMING TABLE s {columns} WITH ({settings}, move = 'manual')")
+            if before:
+                db.sql("INSERT INTO s VALUES ('2026-01-03 00:00:05', 5), ('2026-01-03', -1)")
+            try:
+                said = db.sql(f"COPY s FROM '{files}/[1-4].csv'").message
+            except TidemillError as error:
+                said = error.code
+        with open_inline(path) as db:
+            found.append([said, *(db.sql(query).fetchall() for query in ASKED)])
+    assert found[0] == found[1]
 
 
 def test_nothing_is_compacted_and_no_source_loaded_by_a_short_process(

@@ -62,13 +62,15 @@ class Counters:
 class Accepted:
     """Rows that fit the table's columns, and (row as JSON, reason) of those that do not.
 
-    ``packages`` are the files that they came from, if these must not be stored twice."""
+    ``packages`` are the files that they came from, if these must not be stored twice. Rows of a
+    load (``is_load``) are never late and do not move the table's clock."""
 
     batches: tuple[pa.RecordBatch, ...]
     rejects: tuple[tuple[str, str], ...] = ()
     source: str | None = None
     offset: int | None = None
     packages: tuple[Package, ...] = ()
+    is_load: bool = False
 
     @property
     def rows(self) -> int:
@@ -119,7 +121,7 @@ class Sorter:
     def sort(self, accepted: Accepted) -> Sorted:
         """Set late rows and repeated keys apart; raise if the table refuses them."""
         result = Sorted(rejects=list(accepted.rejects), newest_us=self.progress.newest_us)
-        watermark = self.progress.watermark_us()
+        watermark = None if accepted.is_load else self.progress.watermark_us()
         for batch in self._batches(accepted):
             if watermark is not None:
                 batch = self._sort_late(batch, watermark, result)
@@ -127,7 +129,7 @@ class Sorter:
                 batch = self._sort_repeated(batch, self.primary, result)
             if batch.num_rows:
                 result.stored.append(batch)
-                newest = self.progress.newest_of(self._times(batch))
+                newest = None if accepted.is_load else self.progress.newest_of(self._times(batch))
                 if newest is not None:
                     held = result.newest_us
                     result.newest_us = newest if held is None else max(newest, held)
