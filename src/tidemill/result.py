@@ -171,9 +171,12 @@ class AppendResult:
     is_repeat: bool = False
 
 
+_NO_ROWS = pa.table({})
+
+
 def done(message: str) -> Result:
     """The result of a statement that has no rows."""
-    return Result(pa.table({}), [], message)
+    return Result(_NO_ROWS, [], message)
 
 
 def lines_result(lines: list[str], message: str) -> Result:

@@ -104,6 +104,7 @@ class Plan:
     whole_view: Table | None = None  # the query is SELECT * FROM this view, and no more
     files: tuple[FileRead, ...] = ()
     may_grow: bool = False  # the answer may have more rows than the scans
+    is_one_row: bool = False  # of numbers: the answer is small whatever is read
 
     def values(self, params: Params) -> dict[str, object]:
         """The caller's values under the plan's names; those of windows are in the plan itself."""
@@ -184,7 +185,18 @@ def make_plan(
         whole_view,
         files,
         _may_grow(tree, len(scans)),
+        _is_one_row(tree),
     )
+
+
+_SMALL = (exp.Count, exp.Sum, exp.Avg)
+
+
+def _is_one_row(tree: exp.Expression) -> bool:
+    """Whether a query does nothing but add all rows up."""
+    if not isinstance(tree, exp.Select) or tree.args.get("group") is not None:
+        return False
+    return all(isinstance(part.unalias(), _SMALL) for part in tree.expressions)
 
 
 def _may_grow(tree: exp.Expression, scans: int) -> bool:

@@ -117,6 +117,8 @@ class Filled:
     @property
     def may_be_large(self) -> bool:
         """Whether the answer may be so large that it should be counted."""
+        if self.plan.is_one_row:
+            return False
         if self.plan.may_grow or any(chosen.files_sql for chosen in self.selected):
             return True
         return sum(int(c.table.num_rows) for c in self.selected) > SMALL_ROWS_MAX
@@ -249,7 +251,7 @@ class Runner:
         scans = list(_scans(plan))
         views = {s.table.table_id: s.table for s in scans if s.kind == VIEW and s.table is not None}
         if not views:
-            return self.fill_at(plan, params, self._look(scans, at_us, horizons))
+            return self.fill_at(plan, params, self._look(scans, at_us, horizons, params))
         assert self.views is not None
         if (
             at_us is None
@@ -275,7 +277,9 @@ class Runner:
             self._check_file(read, values)
         for bound in plan.bounds:
             values[bound.name] = bound.value(lambda name: moment.clocks[name.lower()])
-        return self._fill(plan, values, replace(moment, params=params))
+        if moment.params is not params:
+            moment = replace(moment, params=params)
+        return self._fill(plan, values, moment)
 
     def _check_file(self, read: FileRead, values: Mapping[str, object]) -> None:
         paths = paths_of(read.path, values)
@@ -299,6 +303,7 @@ class Runner:
         scans: Iterable[Scan],
         at_us: int | None,
         horizons: Mapping[int, int | None] | None = None,
+        params: Params = None,
     ) -> Moment:
         limits = dict(horizons or {})
         views: dict[int, View] = {}
@@ -322,7 +327,7 @@ class Runner:
         # Memory first, the snapshot second: rows go from the one to the other, never back.
         now_us = self._clock.now_us() if at_us is None else at_us
         pin = self._pins.pin()
-        return Moment(views, heard, sides, clocks, pin, None, now_us, began_s, limits)
+        return Moment(views, heard, sides, clocks, pin, params, now_us, began_s, limits)
 
     def _fill(self, plan: Plan, values: dict[str, object], moment: Moment) -> Filled:
         if plan.uses_now:
