@@ -30,6 +30,8 @@ _PLAIN = frozenset({str, int, float, bool, bytes, type(None)})
 
 def plain_params(params: Params) -> Params:
     """The values with numpy's scalars as Python's own, which DuckDB and the folder know."""
+    if params is None:
+        return None
     if isinstance(params, Mapping):
         if all(type(value) in _PLAIN for value in params.values()):
             return params

@@ -183,15 +183,19 @@ class LiveView:
         """Changes with everything that the answer depends on, but for now."""
         snapshot = self.rooms.catalog.snapshot() if moment is None else moment.pin.snapshot
         found: list[object] = [self.rooms.references.changes if self.parts.above else 0]
-        read = [(digest.source_id, digest.table_id) for digest in self.digests]
-        for source_id, table_id in read or [(each, each) for each in self.streams]:
+        histories = snapshot.histories
+        for source_id, table_id in self._read_ids:
             hot = self.rooms.runner.hot_table(source_id)
-            histories = snapshot.histories
             published = hot.published if moment is None else moment.views[source_id]
-            retention = hot.table.settings["retention"]
-            found += [published.shown_rows, published.expired_rows, retention]
+            found += [published.shown_rows, published.expired_rows, hot.table]
             found += [histories.get(table_id), histories.get(source_id)]
         return tuple(found)
+
+    @cached_property
+    def _read_ids(self) -> list[tuple[int, int]]:
+        """The streams that it reads, and the tables that hold what it remembers of them."""
+        read = [(digest.source_id, digest.table_id) for digest in self.digests]
+        return read or [(each, each) for each in self.streams]
 
     # -- another answer
 
