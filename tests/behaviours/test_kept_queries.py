@@ -149,7 +149,9 @@ def test_linear_road(db: Database) -> None:
         db._kept.catch_up()
     assert answers(db, "stopped") == stops(reports)
     assert answers(db, "crossings") == crossings(reports)
-    assert answers(db, "segstat") == statistics(reports, reports[-1][0])
+    found = statistics(reports, reports[-1][0])
+    since = max(each[0] for each in found) - timedelta(minutes=5)  # the retention of the answers
+    assert answers(db, "segstat") == Counter(each for each in found if each[0] >= since)
     assert db.sql("SELECT count(*) FROM stopped").fetchall() != [(0,)]
     settings = db.catalog.snapshot().get("segstat").settings
     assert settings.text("retention") == "5 minutes"
@@ -178,6 +180,97 @@ def test_linear_road_tolls(db: Database) -> None:
             if speeds:
                 wanted[(tick, seg, min(speeds))] += 1
     assert answers(db, "jams") == wanted
+
+
+# -- retention, as of each instant
+
+AS_OF = {
+    "stopped": STOPPED,
+    "crossings": CROSSINGS,
+    "segstat": SEG_STAT.replace("WITH (retention = '5 minutes') ", ""),
+    "near": "CREATE STREAMING TABLE near AS SELECT vid, count(*) AS n"
+    " FROM RECENT(p, INTERVAL '10' MINUTE) GROUP BY vid EVERY ROW",
+    "newest": "CREATE STREAMING TABLE newest AS SELECT vid, count(*) AS n"
+    " FROM RECENT(p, rows => 12, partition_by => vid) GROUP BY vid EVERY ROW",
+    "all_told": "CREATE STREAMING TABLE all_told AS SELECT count(*) AS n FROM p"
+    " EVERY INTERVAL '1' MINUTE",
+    "minutes": "CREATE STREAMING TABLE minutes AS SELECT seg, count(*) AS n"
+    " FROM TUMBLE(p, ts, INTERVAL '1' MINUTE) GROUP BY seg EMIT ON WINDOW CLOSE",
+    "long": "CREATE STREAMING TABLE long AS SELECT count(*) AS n"
+    " FROM TUMBLE(p, ts, INTERVAL '5' MINUTE) EMIT ON WINDOW CLOSE",
+    "met": "CREATE STREAMING TABLE met AS SELECT p.vid, q.x FROM p JOIN q ON q.vid = p.vid"
+    " EVERY ROW",
+}
+
+
+@pytest.mark.parametrize("way", ["at once", "moved", "opened again", "moved, opened again"])
+def test_a_query_that_is_behind_sees_what_was_inside_the_retention_then(
+    tmp_path: Path, way: str
+) -> None:
+    """Rows that are outside by the time the query is evaluated were inside when they came."""
+    reports = drive(40)
+    partners = [(second(20 * n), n % 3 + 1, n) for n in range(70)]
+    wanted: dict[str, Counter[Row]] = {}
+    for is_behind in (False, True):
+        db = open_inline(tmp_path / f"w{is_behind}")
+        _make_as_of(db)
+        db.append("q", partners)
+        for start in range(0, len(reports), 7):
+            db.append("p", reports[start : start + 7])
+            if not is_behind:
+                db._kept.catch_up()
+        if is_behind and "moved" in way:
+            flush(db, "p")
+            flush(db, "q")
+        if is_behind and "opened" in way:
+            db.close()
+            db = open_inline(tmp_path / f"w{is_behind}")
+        with closing(db):
+            db._kept.catch_up()
+            for name in AS_OF:
+                found = answers(db, name)
+                assert found == wanted.setdefault(name, found), name
+    assert wanted["near"] == _near(reports, timedelta(minutes=3))
+    assert wanted["newest"] == _own(reports, timedelta(minutes=3), 12)
+    assert wanted["met"] == _met(reports, partners, timedelta(minutes=2))
+    assert max(each[1] for each in wanted["long"]) == 3 * 6  # at most three minutes of five
+
+
+def _make_as_of(db: Database) -> None:
+    db.sql(POSITIONS.format(watermark=""))
+    db.sql("ALTER TABLE p SET (retention = '3 minutes')")
+    db.sql(
+        "CREATE STREAMING TABLE q (ts TIMESTAMP, vid INTEGER, x INTEGER)"
+        " WITH (clock = 'event', max_future = 'forever', retention = '2 minutes')"
+    )
+    for text in AS_OF.values():
+        db.sql(text)
+
+
+def _near(reports: list[Row], span: timedelta) -> Counter[Row]:
+    found: Counter[Row] = Counter()
+    for at, report in enumerate(reports):
+        seen = [r for r in reports[: at + 1] if report[0] - span <= r[0] <= report[0]]
+        for vid, n in Counter(each[1] for each in seen).items():
+            found[(report[0], vid, n)] += 1
+    return found
+
+
+def _own(reports: list[Row], span: timedelta, count: int) -> Counter[Row]:
+    found: Counter[Row] = Counter()
+    for at, report in enumerate(reports):
+        own = [r for r in _before(reports, at, count) if r[0] >= report[0] - span]
+        found[(report[0], report[1], len(own))] += 1
+    return found
+
+
+def _met(reports: list[Row], partners: list[Row], span: timedelta) -> Counter[Row]:
+    return Counter(
+        (report[0], report[1], partner[2])
+        for report in reports
+        for partner in partners
+        if partner[1] == report[1] and report[0] - span <= partner[0] <= report[0]
+    )
 
 
 # -- exactly once, whatever happens

@@ -303,6 +303,8 @@ class History:
         seconds = rng.choice((0.000001, 1, 7, 61, 300, 900, 3_600, 7_200))
         self.log.append(f"advance {seconds} s")
         self.clock.advance(seconds)
+        for name in self.names:  # rows that are outside the retention now are seen no more
+            self.follow(name)
 
     def restart(self, rng: random.Random) -> None:
         self.log.append("restart")

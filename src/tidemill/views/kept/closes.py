@@ -159,7 +159,7 @@ class Closes:
             answers = _NOTHING if empty > done else self._answers(done + 1, done + 1)
             self._ledger.store(answers, OFFSET_ZERO + max(empty, done + 1))
             return True
-        upto = min(done + WINDOWS_AT_ONCE, last)
+        upto = min(done + self._at_once(), last)
         answers = self._answers(done + 1, upto)
         if not answers.num_rows and upto < last:
             upto = self._before_rows(upto, last)
@@ -175,6 +175,13 @@ class Closes:
             begin_us = self._streams.first_us(None, clock_us, self._size_us)
         return None if begin_us is None else self._closed(begin_us)
 
+    def _at_once(self) -> int:
+        """How many windows are one evaluation. It is made as of the end of the first one, when
+        the retention hid no row of those behind it, unless windows are longer than that."""
+        kept = [table.settings["retention"] for table in self._streams.tables()]
+        is_cut = any(each is not None and each < self._size_us for each in kept)
+        return 1 if is_cut else WINDOWS_AT_ONCE
+
     def _before_rows(self, window: int, last: int) -> int:
         """The last window before the next row that is in none up to this one."""
         after_us = (window + 1) * self._slide_us - 1
@@ -186,7 +193,7 @@ class Closes:
         end_us = self._end_us(last)
         bounds = _bounds(self._column, low_us, high_us, end_us)
         if self._many is not None:
-            return self._desk.evaluate(self._many, end_us, bounds)[0]
+            return self._desk.evaluate(self._many, self._end_us(first), bounds)[0]
         answer, _ = self._desk.evaluate(self._single, end_us, bounds)
         if self._own_time:
             return answer

@@ -13,7 +13,7 @@ from sqlglot import exp
 
 from tidemill.catalog.model import Snapshot, Table
 from tidemill.catalog.store import Catalog
-from tidemill.clock import Clock
+from tidemill.clock import DATETIME_US_MIN, Clock
 from tidemill.errors import UnknownNameError
 from tidemill.federation.duck import Duck
 from tidemill.federation.planner import Plan, make_plan
@@ -22,6 +22,9 @@ from tidemill.hot.intake import Accepted
 from tidemill.hot.table import HotTable
 
 PLANS_MAX = 1_000
+# As if now were then: no row that is still there is outside the retention. A query that is behind
+# looks for its rows like that, and leaves out by itself what was outside as of each instant.
+BEFORE_ALL_US = DATETIME_US_MIN
 
 Answer = tuple[pa.Table, list[str]]
 Append = Callable[[Table, pa.Table, str, int], object]

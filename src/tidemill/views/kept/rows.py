@@ -10,6 +10,9 @@ answers, is
 - ``RECENT(t, INTERVAL …)``: the window that ends at the row's time, of rows that arrived before it,
   the row among them.
 
+A stream's retention is taken as of the row's time, not as of the moment when it is answered, so
+that a query which is behind answers the same.
+
 Rows are taken in batches. Where the query allows it, the windows of a whole batch are one relation
 and one evaluation (``tagging``); otherwise they are evaluated one by one. Rows that a load brings
 straight into history are answered when it is committed, in steps of ``LOAD_ROWS``.
@@ -35,7 +38,7 @@ from tidemill.sql.names import table_node
 from tidemill.types import Column, quote
 from tidemill.views.kept.before import with_before
 from tidemill.views.kept.definition import Definition
-from tidemill.views.kept.desk import Desk
+from tidemill.views.kept.desk import BEFORE_ALL_US, Desk
 from tidemill.views.kept.holding import numbers
 from tidemill.views.kept.ledger import Ledger
 from tidemill.views.kept.newest import NewestRows, alone, like, rows_held
@@ -173,7 +176,7 @@ class Rows:
             upto = exp.LTE(this=exp.column(SEQ), expression=exp.Placeholder(this="tm_hi"))
             least = exp.select(exp.Min(this=_column(time))).from_(table_node(table.name))
             tree = self._trees["least"] = least.where(after, upto)
-        answer, _ = self._desk.evaluate(tree, None, {"tm_lo": low, "tm_hi": high})
+        answer, _ = self._desk.evaluate(tree, BEFORE_ALL_US, {"tm_lo": low, "tm_hi": high})
         value = answer.column(0)[0].as_py()
         return None if value is None else to_us(value)
 
@@ -246,7 +249,7 @@ class Rows:
             select.set("order", exp.Order(expressions=[exp.Ordered(this=seq.copy())]))
             select.set("limit", exp.Limit(expression=exp.Placeholder(this="tm_count")))
         values = {"tm_lo": low, "tm_hi": high, "tm_count": count}
-        answer, _ = self._desk.evaluate(select, None, values, exact=True)
+        answer, _ = self._desk.evaluate(select, BEFORE_ALL_US, values, exact=True)
         rows = like(answer, table.schema.append(SEQ_FIELD))
         return rows, high if rows.num_rows < count else int(rows.column(SEQ)[-1].as_py())
 
@@ -306,7 +309,8 @@ class Rows:
             self._make_ready(table, int(rows.column(SEQ)[0].as_py()) - 1)
         if self._newest is None:
             self._newest = self._newest_rows(table, query)
-        return self._newest.ask(rows) if is_loaded else self._newest.windows(rows)
+        windows = self._newest.ask(rows) if is_loaded else self._newest.windows(rows)
+        return _inside(windows, query.time.name, table.settings["retention"])
 
     def _make_ready(self, table: Table, seq: int) -> None:
         """While there is nothing to do: have the rows before the next one at hand, which may take
@@ -333,7 +337,7 @@ class Rows:
             )
             select = self._tree("older", table, exp.and_(upto, until))
             values = {"tm_hi": seq, "tm_until": moment(newest_us, time)}
-            answer, _ = self._desk.evaluate(select, None, values, exact=True)
+            answer, _ = self._desk.evaluate(select, BEFORE_ALL_US, values, exact=True)
             return like(answer, table.schema.append(SEQ_FIELD))
 
         key = [table.get_column(name) for name in call.partition_by]
@@ -345,7 +349,7 @@ class Rows:
         if tree is None:
             tree = exp.maybe_parse(_held_sql(table, query), dialect="duckdb")
             self._trees["held"] = tree
-        answer, _ = self._desk.evaluate(tree, None, {"tm_hi": seq}, exact=True)
+        answer, _ = self._desk.evaluate(tree, BEFORE_ALL_US, {"tm_hi": seq}, exact=True)
         return like(answer, table.schema.append(SEQ_FIELD))
 
     def _one_by_one(
@@ -368,7 +372,9 @@ class Rows:
         if query.tagged is None:
             yield from self._by_asking(rows, query)
             return
-        made = TimeWindows(query.time.name, call.size_us, partial(self._span, table, query.time))
+        retention_us = table.settings["retention"]
+        size_us = call.size_us if retention_us is None else min(call.size_us, retention_us)
+        made = TimeWindows(query.time.name, size_us, partial(self._span, table, query.time))
         for part, windows in made.of(rows):
             if windows is None:
                 yield from self._by_asking(part, query)
@@ -408,7 +414,7 @@ class Rows:
             tree = select.limit(exp.Placeholder(this="tm_count"), copy=False)
         bounds = {"tm_since": moment(low_us, time), "tm_until": moment(high_us, time)}
         values = {**bounds, "tm_hi": seq, "tm_count": count}
-        answer, _ = self._desk.evaluate(tree, None, values, exact=True)
+        answer, _ = self._desk.evaluate(tree, BEFORE_ALL_US, values, exact=True)
         return like(answer, table.schema.append(SEQ_FIELD))
 
     def _timed(self, answer: pa.Table, us: int) -> pa.Table:
@@ -456,6 +462,16 @@ def _column(time: Column) -> exp.Column:
 
 def _times(rows: pa.Table, query: RowQuery) -> npt.NDArray[np.int64]:
     return np.asarray(keys.words(rows.column(query.time.name).combine_chunks()), dtype=np.int64)
+
+
+def _inside(windows: pa.Table, time: str, retention_us: int | None) -> pa.Table:
+    """Of each window, the rows that were inside the retention at the instant's time."""
+    if retention_us is None:
+        return windows
+    is_inside = numbers(windows, time) >= numbers(windows, TIME) - retention_us
+    if is_inside.all():
+        return windows
+    return windows.take(keys.row_numbers(np.flatnonzero(is_inside)))
 
 
 def _of_their_time(windows: pa.Table, time: str) -> pa.Table:

@@ -8,7 +8,8 @@ up to there, and the row is answered once the stream is complete up to there.
 
 1. ``take_sides`` puts a relation in the place of each such stream and lets its ON say what is seen.
    An ON that says ``side.ts < row.ts`` itself need not wait for rows of the very same time, and one
-   that says ``side.ts > row.ts - INTERVAL …`` bounds what has to be read (``time_bounds``).
+   that says ``side.ts > row.ts - INTERVAL …`` bounds what has to be read (``time_bounds``). So does
+   the other stream's retention, as of the row's time.
 2. ``Sides.upto`` says how far the rows of the stream can be answered by now.
 3. ``Sides.read`` fetches what a batch can meet: rows of its span of time, and where the join
    compares columns by ``=``, those with a value of the batch. An index on such a column makes that
@@ -32,7 +33,7 @@ from tidemill.errors import UnsupportedError
 from tidemill.sql.names import table_node
 from tidemill.sql.scopes import Scope, enclosing_select
 from tidemill.types import Column, quote
-from tidemill.views.kept.desk import Desk
+from tidemill.views.kept.desk import BEFORE_ALL_US, Desk
 from tidemill.views.kept.newest import like
 from tidemill.views.kept.reads import Read, reads_of
 from tidemill.views.kept.streams import ClockOf, moment, parameter, time_of
@@ -105,19 +106,33 @@ def _take(read: Read, other: Read, number: int, snapshot: Snapshot) -> Side:
         raise _endless(read, other)
     reach_us = 0 if bounds.high_us is None else bounds.high_us
     back_us = None if bounds.low_us is None else -bounds.low_us
+    retention_us = other.table.settings["retention"]
+    is_cut = retention_us is not None and (back_us is None or back_us > retention_us)
+    back_us = retention_us if is_cut else back_us
     side = Side(other.table, f"{SIDE}{number}", found, reach_us, bounds.is_open, back_us)
     if bounds.high_us is None:
-        seen = exp.LTE(
-            this=exp.column(other.time.name, table=other.alias, quoted=True),
-            expression=exp.column(read.time.name, table=read.alias, quoted=True),
-        )
-        join.set("on", exp.and_(on.copy(), seen))
+        _demand(join, exp.LTE(this=_time_of(other), expression=_time_of(read)))
+    if is_cut:
+        since = exp.Sub(this=_time_of(read), expression=_microseconds(retention_us))
+        _demand(join, exp.GTE(this=_time_of(other), expression=since))
     source = exp.Table(this=exp.to_identifier(side.relation))
     alias = exp.TableAlias(this=exp.to_identifier(other.alias, quoted=True))
     given = other.node.args.get("alias")
     source.set("alias", given.copy() if given is not None and given.this is not None else alias)
     other.node.replace(source)
     return side
+
+
+def _demand(join: exp.Join, condition: exp.Expr) -> None:
+    join.set("on", exp.and_(join.args["on"].copy(), condition))
+
+
+def _time_of(read: Read) -> exp.Column:
+    return exp.column(read.time.name, table=read.alias, quoted=True)
+
+
+def _microseconds(count: int) -> exp.Func:
+    return exp.func("to_microseconds", exp.Literal.number(count), dialect="duckdb")
 
 
 def _conditions(join: exp.Join, select: exp.Select) -> Iterator[exp.Expr]:
@@ -252,7 +267,7 @@ class Sides:
                 values[f"tm_key_{len(used)}"] = distinct.to_pylist()
                 used.append(own)
         tree = self._tree(side, tuple(used))
-        answer, _ = self._desk.evaluate(tree, None, values, exact=True)
+        answer, _ = self._desk.evaluate(tree, BEFORE_ALL_US, values, exact=True)
         return like(answer, side.table.schema)
 
     def _tree(self, side: Side, used: tuple[str, ...]) -> exp.Expression:

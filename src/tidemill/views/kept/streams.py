@@ -17,7 +17,7 @@ from tidemill.sql.names import table_node
 from tidemill.types import Column
 from tidemill.views.defining import ViewDefinition
 from tidemill.views.kept.definition import Definition
-from tidemill.views.kept.desk import Desk
+from tidemill.views.kept.desk import BEFORE_ALL_US, Desk
 from tidemill.views.kept.reads import Read
 
 ClockOf = Callable[[Table], int | None]
@@ -61,7 +61,8 @@ class Streams:
                     pass
 
     def first_us(self, after_us: int | None, upto_us: int, step_us: int) -> int | None:
-        """The time of the first row in ``(after_us, upto_us]``, looked for in growing steps."""
+        """The time of the first row in ``(after_us, upto_us]``, looked for in growing steps. Rows
+        that the retention hides by now are found too, while they are there."""
         if after_us is None:
             return self._first_us(DATETIME_US_MIN, upto_us)
         while after_us < upto_us:
@@ -78,7 +79,7 @@ class Streams:
             column = time_of(table)
             query = self._firsts.setdefault(table.table_id, _first_query(table, column))
             bounds = {"tm_lo": moment(low_us, column), "tm_hi": moment(high_us, column)}
-            answer, _ = self._desk.evaluate(query, None, bounds)
+            answer, _ = self._desk.evaluate(query, BEFORE_ALL_US, bounds)
             value = answer.column(0)[0].as_py()
             if value is not None:
                 found.append(to_us(value))
