@@ -17,6 +17,7 @@ from warehouses import quiet
 
 SEEDS, SPARK_SEEDS = 304, 2
 PER_WAREHOUSE = len(EVENINGS)  # histories that share a warehouse, one evening after the other
+FOUND = (848,)  # failed once: the edge of a state after a load and a move
 STEPS = 4
 # What Spark has a part in: moves, loads, back-fills and compactions write partials.
 SPARK_STEPS = (
@@ -32,7 +33,7 @@ def nothing_by_itself(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("first", range(0, SEEDS, PER_WAREHOUSE))
+@pytest.mark.parametrize("first", [*range(0, SEEDS, PER_WAREHOUSE), *FOUND])
 def test_views_answer_what_their_queries_answer(
     tmp_path: Path, small_blocks: int, first: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

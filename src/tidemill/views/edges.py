@@ -239,8 +239,9 @@ def _note_oldest(reads: Reads, digest: Digest, time_us: int) -> None:
 
 
 def _held(follower: Follower, seqs: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-    """Which rows the state has: up to the number it stands at, and those of loads."""
-    held = seqs <= follower.absorbed_seq
+    """Which rows were there when the state was brought up to date: up to the number it stands at,
+    and those of loads, which memory knows until rows behind them are moved."""
+    held = seqs <= max(follower.absorbed_seq, follower.moved_seq)
     published = follower.hot.published
     for at in np.flatnonzero(~held):
         held[at] = published.is_loaded(int(seqs[at]))

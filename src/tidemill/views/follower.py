@@ -158,6 +158,7 @@ class Follower:
         self.is_paned = all(digest.parts.pane is not None for digest in digests)
         self.has_panes = all(_is_bounded(digest) for digest in digests)
         self.absorbed_seq = 0
+        self.moved_seq = 0  # history had all rows up to it when the state was brought up to date
         self.newest_us = TIME_US_MIN  # no row that was taken in is newer
         self.oldest_us = TIME_US_MAX  # no row that was taken in is older
         self.cut_us = TIME_US_MIN  # older rows were not taken in
@@ -300,6 +301,7 @@ class Follower:
             self.absorbed_seq = max(upto, self.absorbed_seq)
             if upto >= now.view.published_seq:
                 self._shown_rows = now.view.shown_rows
+                self.moved_seq = now.view.moved_seq
                 return True
             self._shown_rows += count
             if left is not None:
