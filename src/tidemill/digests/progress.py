@@ -21,7 +21,7 @@ Spans = tuple[tuple[int, int], ...]
 class Progress:
     """``from_us`` None: complete; ``US_MAX``: nothing yet. ``sealed`` are ranges of sequence
     numbers, both ends included. ``failed`` says why a digest could not be kept: it has nothing, and
-    gets nothing, until somebody asks for it to be made again."""
+    gets nothing, until it is asked to be made again."""
 
     from_us: int | None = None
     sealed: Spans = ()

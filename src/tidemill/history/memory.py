@@ -2,7 +2,7 @@
 
 The runtime of Spark tells its Python workers their share by a variable of the environment. A task
 bounds DuckDB with it and sizes the rows that it holds at once by it; where no variable is (in this
-process, or in a worker of somebody else's Spark) nothing is bounded more than the tasks' own
+process, or in a worker of a foreign Spark) nothing is bounded more than the tasks' own
 constants say. It is no limit of the operating system: a task may pass it for a moment, by what
 sorting and encoding a portion takes.
 """

@@ -235,7 +235,7 @@ class _Entry:
     number: int
     ended: threading.Event = field(default_factory=threading.Event)
     is_cancelled: bool = False
-    why: TidemillError | None = None  # it was cancelled, unless somebody asked for just that
+    why: TidemillError | None = None  # it was cancelled, if not by a request
     is_committing: bool = False
     outcome: Outcome | None = None
     error: BaseException | None = None

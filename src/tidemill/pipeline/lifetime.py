@@ -8,7 +8,7 @@ answers a statement and leaves must not start it for work that can as well be do
 2. A long one starts Spark in the background and keeps it.
 3. Work in the background (moves by period or by queries, compaction, back-fills, sources) is done
    only where Spark is running already: nobody queues it for a Spark that has to start.
-4. What somebody waits for starts Spark whoever asks: FLUSH, a COPY that memory cannot hold, a query
+4. What is waited for starts Spark in any process: FLUSH, a COPY that memory cannot hold, a query
    routed there, and a memory that writers are filling.
 
 docs/design/20261118-spark-lifetime.md has the reasons.
@@ -59,7 +59,7 @@ class Lifetime:
             self._starter.start()
 
     def need(self) -> None:
-        """Work will come that somebody waits for: have Spark started, whoever we are."""
+        """Work will come that is waited for: have Spark started, in any process."""
         if not self._starter.is_ready:
             self._starter.start()
 

@@ -249,7 +249,7 @@ class SparkRuntime:
             start.set_exception(error if isinstance(error, TidemillError) else _failure(error))
 
     def _build(self) -> SparkSession:
-        """The session: somebody else's if this process has one, else one in a process of ours."""
+        """The session that this process has already, else one in a new Java process."""
         from pyspark import SparkContext
 
         scratch = self._open_scratch()

@@ -96,7 +96,7 @@ class LiveView:
     _shown: tuple[Answer, pa.Table, list[str]] | None = None
     _last_until: tuple[int, int] | None = None
     is_too_large: bool = False
-    failure: str | None = None  # for good: until somebody asks for it to be made again
+    failure: str | None = None  # for good: until it is asked to be made again
     _looked_at: object = None
 
     def read(self) -> Answer:
