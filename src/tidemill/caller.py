@@ -1,6 +1,6 @@
 """The caller's variables: data frames that a query may name as if they were tables.
 
-``SELECT … FROM df`` reads a local or global variable of whoever called ``db.sql``, as in DuckDB,
+``SELECT … FROM df`` reads a local or global variable of the caller of ``db.sql``, as in DuckDB,
 if the catalog has no table of that name. Variables are looked at only when a name is not known.
 """
 

@@ -1,6 +1,6 @@
 """Checking: a file of history is compared with its checksums before anybody believes it.
 
-The catalog keeps a checksum for every block of a file. Whoever has a file read, in whatever process
+The catalog keeps a checksum for every block of a file. Code that has a file read, in whatever process
 and by whatever engine, calls ``check_files`` first, in the process that reads (Spark's own SQL: in
 the owner):
 
