@@ -1,7 +1,7 @@
 """Checking: a file of history is compared with its checksums before anybody believes it.
 
-The catalog keeps a checksum for every block of a file. Code that has a file read, in whatever process
-and by whatever engine, calls ``check_files`` first, in the process that reads (Spark's own SQL: in
+The catalog keeps a checksum for every block of a file. Code that reads a file, in any process
+and by any engine, calls ``check_files`` first, in the process that reads (Spark's own SQL: in
 the owner):
 
 1. the blocks at the end are checked: they hold the footer, its statistics and the bloom filters, by
