@@ -44,7 +44,6 @@ from tidemill.errors import (
 )
 from tidemill.federation.duck import Duck
 from tidemill.federation.explain import analyze_lines, explain_lines, timed_lines
-from tidemill.federation.past import Pins
 from tidemill.federation.planner import Plan, make_plan, unbound_tables
 from tidemill.federation.references import References
 from tidemill.federation.routes import LOCAL, Router, Spark
@@ -75,6 +74,8 @@ from tidemill.sql.locate import locate
 from tidemill.sql.params import Params, plain_params
 from tidemill.sql.parser import parse
 from tidemill.sql.spark import SPARK_SETTINGS
+from tidemill.stream.keys import Keys
+from tidemill.stream.pins import Pins
 from tidemill.text_result import TextResult
 from tidemill.types import quote
 from tidemill.verifying import Verifying
@@ -160,6 +161,7 @@ class Database:
         tables = snapshot.tables.values()
         references.clean(table for table in tables if table.is_reference)
         pins = Pins(self.catalog.snapshot)
+        keys = Keys(self.catalog.snapshot, storage, duck)
 
         def boundary_of(table_id: int) -> Boundary:
             history = snapshot.history(table_id)
@@ -175,7 +177,7 @@ class Database:
         pipeline = Pipeline(executor, JobBoard(), self._clock)
         life = Lifetime(settings["lifetime"], executor)
         keeping = Keeping(
-            self.catalog, tier, pipeline, storage, pins, duck, self._clock, settings, life
+            self.catalog, tier, pipeline, storage, pins, keys, self._clock, settings, life
         )
 
         def adopt(hot: HotTable) -> None:
@@ -185,7 +187,7 @@ class Database:
         tier.on_open = adopt
         streaming = (table for table in tables if table.is_streaming)
         self.recovered: list[Recovered] = tier.open(streaming, boundary_of)
-        desk = Desk(self.catalog, tier, storage, duck)
+        desk = Desk(self.catalog, tier, keys)
         appending = Appending(self.catalog, tier, self._clock)
         self._loads = Loads(self.catalog, desk, keeping, self._clock, appending)
         system = SystemTables(
@@ -230,6 +232,7 @@ class Database:
                 duck,
                 self._writer.append_answers,
                 self._clock,
+                storage,
             )
         )
         self._definitions = Definitions(
@@ -253,7 +256,7 @@ class Database:
         self._router = Router(self._runner, self._scatter, spark, None if is_inline else route)
         self._plan_for = lru_cache(maxsize=512)(self._make_plan)
         for hot in tier.tables.values():
-            keeping.recall(hot)
+            keys.recall(hot)
             self._loads.recall(hot)
         self._views.open()
         self._closing.append(self._views.close)

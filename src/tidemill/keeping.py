@@ -12,19 +12,12 @@ import logging
 import threading
 from collections.abc import Callable
 
-import pyarrow as pa
-
 from tidemill.catalog.model import Snapshot, Table
 from tidemill.catalog.store import Catalog
 from tidemill.clock import Clock
 from tidemill.config import Settings
 from tidemill.errors import ConflictError, TidemillError
-from tidemill.federation.duck import Duck
-from tidemill.federation.past import Pins
-from tidemill.history.reading import deleted_seqs, find_keys, prune
 from tidemill.history.storage import Storage
-from tidemill.hot import keys
-from tidemill.hot.primary import Key
 from tidemill.hot.retention import horizon_us
 from tidemill.hot.table import HotTable
 from tidemill.hot.tier import HotTier
@@ -35,6 +28,8 @@ from tidemill.pipeline.lifetime import Lifetime
 from tidemill.pipeline.move import MoveJob
 from tidemill.pipeline.mover import Mover
 from tidemill.publishing import Publishing
+from tidemill.stream.keys import Keys
+from tidemill.stream.pins import Pins
 
 LOOK_EVERY_S = 1.0
 FORGET_EVERY_S = 60.0
@@ -52,11 +47,12 @@ class Keeping:
         pipeline: Pipeline,
         storage: Storage,
         pins: Pins,
-        duck: Duck,
+        keys: Keys,
         clock: Clock,
         settings: Settings,
         life: Lifetime,
     ) -> None:
+        self.keys = keys
         self.pipeline = pipeline
         self.storage = storage
         self.life = life
@@ -66,7 +62,6 @@ class Keeping:
         self._catalog = catalog
         self._tier = tier
         self._pins = pins
-        self._duck = duck
         self._clock = clock
         self._settings = settings
         # what else is due from time to time, told whether work in the background is allowed
@@ -80,7 +75,7 @@ class Keeping:
         hot.on_pressure = self.mover.hurry
         hot.relief = self.mover.relief
         if hot.primary is not None:
-            hot.find_keys = lambda batch: self._keys_in_history(hot, batch)
+            hot.find_keys = lambda batch: self.keys.in_files(hot, batch)
 
     def start(self) -> None:
         self.life.begin()
@@ -134,49 +129,6 @@ class Keeping:
 
     def submit(self, job: Job, priority: int) -> JobHandle:
         return self.pipeline.submit(job, priority)
-
-    # -- keys
-
-    def _keys_in_history(self, hot: HotTable, batch: pa.RecordBatch) -> dict[Key, int]:
-        """The primary keys of a batch that files hold. Most batches are newer than any file."""
-        table = hot.table
-        history = self._catalog.snapshot().history(table.table_id)
-        if not history.files or hot.primary is None or table.time_column is None:
-            return {}
-        times = keys.words(batch.column(table.time_column))
-        pruned = prune(history, int(times.min()), int(times.max()))
-        if not pruned.files:
-            return {}
-        wanted = pa.Table.from_batches([batch]).select(list(hot.primary.columns))
-        with self._duck.lent(exact=True) as cursor:
-            found = find_keys(
-                self.storage,
-                cursor,
-                table,
-                pruned.files,
-                pruned.deletes,
-                wanted,
-                table.time_column,
-                table.name,
-            )
-        buried = hot.view().buried
-        held: dict[Key, int] = {}
-        for part in found.to_batches():
-            numbers = part.column("_seq").to_pylist()
-            for key, seq in zip(hot.primary.keys_of(part), numbers, strict=True):
-                if seq not in buried:
-                    held[key] = seq
-        return held
-
-    def recall(self, hot: HotTable) -> None:
-        """After a start: rows that the log brought back and that loaded rows had replaced."""
-        history = self._catalog.snapshot().history(hot.table.table_id)
-        deletes = [file for file in history.deletes if file.seq_max > history.moved_seq]
-        if deletes and hot.primary is not None:
-            with self._duck.lent(exact=True) as cursor:
-                seqs = deleted_seqs(self.storage, cursor, deletes, hot.table.name)
-            later = [seq for seq in seqs if seq > history.moved_seq]
-            hot.forget(later, [file.path for file in deletes])
 
     # -- order
 

@@ -12,19 +12,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
-import pyarrow as pa
-
 from tidemill.accept.rows import Checked
 from tidemill.appending import Appending
 from tidemill.catalog.model import FILE_DELETES, LOADED, NewFile, Package, Source, Table
 from tidemill.catalog.store import Catalog
 from tidemill.clock import Clock
 from tidemill.errors import FileFormatError, UnknownNameError, UnsupportedError
-from tidemill.federation.duck import Duck
-from tidemill.history.checking import check_files
-from tidemill.history.reading import prune, scan_sql
-from tidemill.history.storage import Storage
 from tidemill.hot.crash import point
 from tidemill.hot.intake import Accepted, AppendResult
 from tidemill.hot.table import HotTable
@@ -37,7 +30,6 @@ from tidemill.pipeline.jobs import JobHandle, Outcome
 from tidemill.pipeline.load import (
     COPY,
     DigestDesk,
-    KeyConflicts,
     Load,
     LoadCommit,
     LoadDesk,
@@ -49,22 +41,21 @@ from tidemill.pipeline.loading import KNOWN, Taken
 from tidemill.pipeline.packages import Listed, list_packages
 from tidemill.pipeline.sources import SourcePoller, SourceStatus, is_as_recorded
 from tidemill.spooling import Spooling
+from tidemill.stream.keys import KeyConflicts, Keys
 from tidemill.types import quote
 from tidemill.writing import check_writable
 
 LOAD_PRIORITY = 5
 COLUMNS_OPTION = "tidemill.columns"  # where a source keeps its list of columns
-_NO_NUMBERS = np.empty(0, dtype=np.int64)
 
 
 class Desk:
     """The ``LoadDesk`` of a warehouse."""
 
-    def __init__(self, catalog: Catalog, tier: HotTier, storage: Storage, duck: Duck) -> None:
+    def __init__(self, catalog: Catalog, tier: HotTier, keys: Keys) -> None:
         self._catalog = catalog
         self._tier = tier
-        self._storage = storage
-        self._duck = duck
+        self._keys = keys
 
     def hot(self, table_id: int) -> HotTable:
         hot = self._tier.tables.get(table_id)
@@ -83,49 +74,7 @@ class Desk:
 
     def check_keys(self, table: Table, files: Sequence[NewFile]) -> KeyConflicts:
         """Keys that files repeat: of each other, of history, and of rows in memory."""
-        if not files:
-            return KeyConflicts(_NO_NUMBERS, _NO_NUMBERS, _NO_NUMBERS)
-        assert table.time_column is not None
-        hot = self.hot(table.table_id)
-        view = hot.view()
-        history = self._catalog.snapshot().history(table.table_id)
-        low = min(file.time_min_us for file in files)
-        high = max(file.time_max_us for file in files)
-        old = prune(history, low, high)
-        names = list(table.primary_key)
-        read = [*files, *old.files, *old.deletes]
-        check_files(self._storage, table.name, read, [*names, "_seq"])
-        keys = ", ".join(quote(name) for name in names)
-        time = quote(table.time_column)
-        new_sql = scan_sql(self._storage, table, files, (), names, with_seq=True)
-        old_sql = scan_sql(
-            self._storage,
-            table,
-            old.files,
-            old.deletes,
-            names,
-            with_seq=True,
-            buried=view.buried,
-        )
-        held = view.after(history.moved_seq).whole(True).select([*names, "_seq"])
-        columns = f"{keys}, _seq"
-        sql = f"""
-            WITH added AS (SELECT {columns} FROM ({new_sql})),
-            there AS (
-                SELECT {columns} FROM ({old_sql}) UNION ALL SELECT {columns} FROM tm_held
-            ),
-            met AS (SELECT * FROM there SEMI JOIN added USING ({keys})),
-            rows AS (
-                SELECT {columns}, true AS is_new FROM added
-                UNION ALL SELECT {columns}, false FROM met
-            )
-            SELECT _seq, lag(_seq) OVER w AS against, epoch_us({time}) AS at_us
-            FROM rows
-            WINDOW w AS (PARTITION BY {keys} ORDER BY is_new, _seq)
-            QUALIFY is_new AND against IS NOT NULL
-        """
-        found, _ = self._duck.query(sql, {}, {"tm_held": held}, exact=True)
-        return KeyConflicts(*(_numbers(found.column(at)) for at in range(3)))
+        return self._keys.repeated(self.hot(table.table_id), files)
 
     def commit(self, commit: LoadCommit) -> None:
         point("load.written")
@@ -293,7 +242,3 @@ def _option_text(value: object) -> str:
     if isinstance(value, list | tuple | dict):
         return json.dumps(value)
     return str(value)
-
-
-def _numbers(column: pa.ChunkedArray) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    return np.asarray(column.combine_chunks().to_numpy(zero_copy_only=False), dtype=np.int64)

@@ -20,7 +20,6 @@ from tidemill.catalog.model import Table
 from tidemill.clock import from_us
 from tidemill.errors import QueryError
 from tidemill.federation.duck import REFERENCE, Duck
-from tidemill.federation.past import since_of
 from tidemill.federation.planner import HOT
 from tidemill.federation.references import physical_name
 from tidemill.federation.runner import Filled, Runner, Selected
@@ -35,6 +34,7 @@ from tidemill.sql.spark import (
     to_spark,
     view_name,
 )
+from tidemill.stream.relation import HistoryScan
 from tidemill.types import Column, SqlType, quote
 
 # What Spark reads from our files as it reads it from Arrow; unsigned integers as wider signed ones.
@@ -116,16 +116,16 @@ class SparkSqlRoute:
     def _table(self, chosen: Selected, query: SparkQuery) -> SparkTable:
         view = chosen.scan.source
         columns = _wanted(_columns(chosen), query, view)
-        parts = chosen.past.parts if chosen.past is not None else ()
-        files = [file for part in parts for file in part.pruned.files]
-        deletes = [file for part in parts for file in part.pruned.deletes]
-        buried = [seq for part in parts for seq in part.buried]
+        parts = (chosen.past or HistoryScan((), 0)).parts
+        files = [file for part in parts for file in part.files]
+        deletes = [file for part in parts for file in part.removed.deletes]
+        seqs = [seq for part in parts for seq in part.removed.seqs]
         return SparkTable(
             view,
             {column.name: spark_type(column.type.name) or "STRING" for column in columns},
             [self._storage.place(file.path) for file in files],
             [self._storage.place(file.path) for file in deletes],
-            buried,
+            seqs,
             self._given(columns, quote(view), {view: chosen.table}),
             {c.name: _STORED[c.type.name] for c in columns if c.type.name in _STORED},
             _since(chosen),
@@ -169,12 +169,13 @@ class SparkSqlRoute:
 
 def _since(chosen: Selected) -> tuple[str, str, str] | None:
     """From when on the retention lets rows of files be seen, where some are older."""
-    parts = chosen.past.parts if chosen.past is not None else ()
-    for part in parts:
-        since = since_of(chosen.scan.table, part.horizon_us) if chosen.scan.table else None
-        if since and any(file.time_min_us < since.time_us for file in part.pruned.files):
-            column = since.column
-            text = from_us(since.time_us).isoformat(sep=" ")
+    for part in (chosen.past or HistoryScan((), 0)).parts:
+        times = part.times
+        if times is None or times.low_us is None:
+            continue
+        if not all(times.has_all(file) for file in part.files):
+            column = times.column
+            text = from_us(times.low_us).isoformat(sep=" ")
             zone = "" if column.type.name == "TIMESTAMP" else "+00:00"
             return column.name, spark_type(column.type.name) or "TIMESTAMP", f"{text}{zone}"
     return None

@@ -51,7 +51,7 @@ def read_known_files(connection: sa.Connection) -> list[DataFile]:
     return [file_of(row) for row in connection.execute(query)]
 
 
-def read_bygone_files(
+def read_dropped_files(
     connection: sa.Connection, table_id: int, after_id: int, upto_id: int
 ) -> list[DataFile]:
     files = schema.files.c

@@ -22,7 +22,7 @@ from tidemill.catalog import schema
 from tidemill.catalog.connections import Connections
 from tidemill.catalog.lookups import (
     find_move,
-    read_bygone_files,
+    read_dropped_files,
     read_known_files,
     read_known_paths,
     read_packages,
@@ -358,12 +358,12 @@ class Catalog:
         with self._connections.read() as connection:
             return read_seq_at(connection, table_id, at_us)
 
-    def bygone_files(self, table_id: int, after_id: int, upto_id: int) -> list[DataFile]:
+    def dropped_files(self, table_id: int, after_id: int, upto_id: int) -> list[DataFile]:
         """The files of a table that were named after one snapshot and were gone with another, and
         all files of replaced rows that were named since: what neither of the two can read."""
         self._require_open()
         with self._connections.read() as connection:
-            return read_bygone_files(connection, table_id, after_id, upto_id)
+            return read_dropped_files(connection, table_id, after_id, upto_id)
 
     def known_paths(self) -> set[str]:
         """The paths of all files that some snapshot, also an older one, may see."""

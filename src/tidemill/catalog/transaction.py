@@ -250,7 +250,7 @@ class Transaction:
         load brings. ``packages``: what it loaded or set aside. ``marks``: moments and the last
         number each, as (at_us, seq). ``replaced``: files of rows that gave way to others before
         they were moved; they end with the snapshot that names them, so that none has them, and
-        ``Catalog.bygone_files`` finds them. Files, moves and reservations make a snapshot, the
+        ``Catalog.dropped_files`` finds them. Files, moves and reservations make a snapshot, the
         others alone do not. One transaction may do so for several tables: a stream and its digests.
         """
         before = checks.history_of(self.snapshot, table_id)

@@ -16,7 +16,6 @@ from tidemill.catalog.model import History
 from tidemill.clock import from_us
 from tidemill.federation.duck import Duck
 from tidemill.federation.lookup import answer
-from tidemill.federation.past import Part
 from tidemill.federation.planner import FRAME, HOT, SYSTEM, VIEW
 from tidemill.federation.profiling import FILE_SCAN, MEMORY_SCAN, Operator, Profile, profile
 from tidemill.federation.runner import Filled, Selected
@@ -24,6 +23,7 @@ from tidemill.federation.scatter import split
 from tidemill.hot.values import Range
 from tidemill.hot.view import Wanted
 from tidemill.sql.decompose import Decomposition
+from tidemill.stream.relation import FileScan
 
 SPARK = "spark"
 STEPS_SHOWN = 8
@@ -148,13 +148,14 @@ def _file_lines(selected: Selected) -> list[str]:
     lines = []
     for part in selected.past.parts:
         lines.append(f"  history: {_pruned(part)}")
-        lines += _taken_away(part)
+        lines += _removed(part)
     return lines
 
 
-def _pruned(part: Part) -> str:
+def _pruned(part: FileScan) -> str:
     """Which of its files a part reads, and what ruled the others out."""
     pruned = part.pruned
+    assert pruned is not None
     text = (
         f"{len(pruned.files):,} of {_count(pruned.total_files, 'file')}, "
         f"{pruned.bytes:,} of {pruned.total_bytes:,} bytes, rows ≤ {pruned.rows:,}"
@@ -163,14 +164,14 @@ def _pruned(part: Part) -> str:
     return f"{text}; ruled out {', '.join(reasons)}" if reasons else text
 
 
-def _taken_away(part: Part) -> list[str]:
-    deletes = part.pruned.deletes
+def _removed(part: FileScan) -> list[str]:
+    deletes, seqs = part.removed.deletes, part.removed.seqs
     lines = []
     if deletes:
         rows = sum(file.rows for file in deletes)
         lines.append(f"  deletes: {_count(len(deletes), 'file')}, {_count(rows, 'row')}")
-    if part.buried:
-        lines.append(f"  replaced by rows in memory: {_count(len(part.buried), 'row')}")
+    if seqs:
+        lines.append(f"  replaced by rows in memory: {_count(len(seqs), 'row')}")
     return lines
 
 
@@ -187,15 +188,16 @@ def _as_of_lines(selected: Selected) -> list[str]:
             lines.append(f"  history: {_pruned(part)}")
         else:
             lines.append(f"  in memory then, in files now: {_moved_since(part, *part.seq_range)}")
-        if part.without:
-            lines.append(f"  without rows of {_count(len(part.without), 'load')} since")
-        lines += _taken_away(part)
+        if part.except_ranges:
+            lines.append(f"  without rows of {_count(len(part.except_ranges), 'load')} since")
+        lines += _removed(part)
     lines.append(f"  in memory then and now: {_count(selected.table.num_rows, 'row')}")
     return lines
 
 
-def _moved_since(part: Part, first: int, last: int) -> str:
-    files = [f for f in part.pruned.files if f.seq_min <= last and f.seq_max >= first]
+def _moved_since(part: FileScan, first: int, last: int) -> str:
+    assert part.pruned is not None
+    files = [f for f in part.files if f.seq_min <= last and f.seq_max >= first]
     size = sum(file.bytes for file in files)
     count = f"{len(files):,} of {_count(part.pruned.total_files, 'file')}, {size:,} bytes"
     return f"numbers {first:,} to {last:,}, {count}"
@@ -331,8 +333,8 @@ def _labels(filled: Filled) -> dict[str, str]:
     labels: dict[str, str] = {}
     for chosen in filled.selected:
         for part in chosen.past.parts if chosen.past is not None else ():
-            labels |= {file.path: chosen.scan.name for file in part.pruned.files}
-            labels |= {file.path: f"deletes of {chosen.scan.name}" for file in part.pruned.deletes}
+            labels |= {file.path: chosen.scan.name for file in part.files}
+            labels |= {file.path: f"deletes of {chosen.scan.name}" for file in part.removed.deletes}
         if chosen.past is None and chosen.scan.table is not None:
             files = _history(chosen, filled).files
             labels |= {f.path: chosen.scan.name for f in files if f.kind == chosen.scan.kind}

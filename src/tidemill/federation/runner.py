@@ -12,31 +12,20 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC
 from functools import cached_property
 from typing import Protocol
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from sqlglot import exp
 
-from tidemill.catalog.model import DataFile, History, Table
+from tidemill.catalog.model import Table
 from tidemill.catalog.store import Catalog
-from tidemill.clock import Clock, from_us, to_us
+from tidemill.clock import Clock, from_us
 from tidemill.errors import UnknownNameError, UnsupportedError
 from tidemill.federation.duck import Duck
 from tidemill.federation.lookup import ROWS_MAX as LOOKUP_ROWS_MAX
 from tidemill.federation.lookup import answer, exact_conditions
-from tidemill.federation.past import (
-    Deleted,
-    PastScan,
-    Pin,
-    Pins,
-    past,
-    present,
-    seen_from,
-    side_files_sql,
-)
 from tidemill.federation.planner import (
     FRAME,
     HOT,
@@ -53,7 +42,6 @@ from tidemill.federation.scans import KEYS_MAX, Asked, wanted_of
 from tidemill.federation.system import SystemTables
 from tidemill.history.checking import Reads
 from tidemill.history.guard import Guard
-from tidemill.history.reading import deleted_seqs
 from tidemill.history.storage import Storage
 from tidemill.hot.retention import horizon_us
 from tidemill.hot.side import SideTable
@@ -65,11 +53,15 @@ from tidemill.sql.params import Params, placeholder_key
 from tidemill.sql.predicates import Conjunct
 from tidemill.sql.travel import moment_us
 from tidemill.sql.windows import NowBounds
+from tidemill.stream.image import Look, look
+from tidemill.stream.past import PastReader, seen_from
+from tidemill.stream.pins import Pin, Pins
+from tidemill.stream.relation import HistoryScan, side_sql
+from tidemill.stream.removed import Deletes
 from tidemill.types import Column, quote
 
 SMALL_ROWS_MAX = 100_000
 _OF_STREAMS = frozenset({HOT, LATE, REJECTED})
-TIME_US_MIN, TIME_US_MAX = to_us(datetime.min), to_us(datetime.max)
 
 
 @dataclass(frozen=True)
@@ -81,7 +73,7 @@ class Selected:
     table: pa.Table
     wanted: Wanted | None = None
     selection: Selection | None = None
-    past: PastScan | None = None
+    past: HistoryScan | None = None
     files_sql: str | None = None
     as_of_us: int | None = None
     reads: Reads | None = None
@@ -165,16 +157,19 @@ def _both(chosen: Selected) -> str:
 class Moment:
     """All that a statement looks at, taken at its beginning."""
 
-    views: dict[int, View]
-    heard: dict[int, frozenset[str]]  # files of deletes that the views obey
+    looks: dict[int, Look]  # at the memory of streams, by table
     sides: dict[tuple[int, str], SideTable]
-    clocks: dict[str, NowBounds]
+    clocks: dict[str, NowBounds]  # what each stream calls now, by its name in lower case
     pin: Pin
     params: Params
     now_us: int
     began_s: float
     horizons: Mapping[int, int | None]  # by table: no older row may be seen
     answers: dict[int, pa.Table] = field(default_factory=dict)  # of continuous views
+
+    def view(self, table_id: int) -> View:
+        """A stream's rows in memory."""
+        return self.looks[table_id].view
 
 
 class HeldViews(Protocol):
@@ -222,6 +217,8 @@ class Runner:
         self._pins = pins
         self._storage = storage
         self._guard = guard
+        self._deletes = Deletes(storage, duck)
+        self._past = PastReader(catalog, pins, self._deletes)
         self.views: ViewReader | None = None
 
     def run(
@@ -306,28 +303,25 @@ class Runner:
         params: Params = None,
     ) -> Moment:
         limits = dict(horizons or {})
-        views: dict[int, View] = {}
-        heard: dict[int, frozenset[str]] = {}
+        looks: dict[int, Look] = {}
         sides: dict[tuple[int, str], SideTable] = {}
         clocks: dict[str, NowBounds] = {}
         began_s = time.monotonic()
+        fixed = None if at_us is None else NowBounds(at_us, at_us)
         for scan in scans:
             if scan.table is None or scan.kind == VIEW:
                 continue
-            hot = self._table(scan.table)
-            if scan.kind == HOT and scan.table.table_id not in views:
-                fixed = None if at_us is None else NowBounds(at_us, at_us)
-                now = clocks[scan.table.name.lower()] = fixed or bounds_of(hot)
-                limits.setdefault(scan.table.table_id, horizon_of(hot, now))
-                heard[scan.table.table_id] = hot.forgotten
-                views[scan.table.table_id] = hot.view()
-            elif scan.kind != HOT:
+            table_id, hot = scan.table.table_id, self._table(scan.table)
+            if scan.kind != HOT:
                 side = hot.published.late if scan.kind == LATE else hot.published.rejected
-                sides[scan.table.table_id, scan.kind] = side.hold()
-        # Memory first, the snapshot second: rows go from the one to the other, never back.
+                sides[table_id, scan.kind] = side.hold()
+            elif table_id not in looks:
+                looks[table_id] = found = look(hot, fixed)
+                clocks[scan.table.name.lower()] = found.now
+                limits.setdefault(table_id, found.horizon_us)
         now_us = self._clock.now_us() if at_us is None else at_us
-        pin = self._pins.pin()
-        return Moment(views, heard, sides, clocks, pin, params, now_us, began_s, limits)
+        pin = self._pins.pin()  # after all looks
+        return Moment(looks, sides, clocks, pin, params, now_us, began_s, limits)
 
     def _fill(self, plan: Plan, values: dict[str, object], moment: Moment) -> Filled:
         if plan.uses_now:
@@ -392,34 +386,36 @@ class Runner:
         table = scan.table
         if scan.kind == VIEW:
             return Selected(scan, moment.answers[table.table_id])
-        history = moment.pin.snapshot.history(table.table_id)
         if scan.kind != HOT:
-            side = moment.sides[table.table_id, scan.kind].after(history.moved_seq)
-            sql, files = side_files_sql(self._storage, table, history, scan.kind)
-            reads = Reads(self._storage, table.name, tuple(files))
-            return Selected(scan, side, files_sql=sql, reads=reads)
+            return self._select_side(scan, moment)
         asked = [*_asked(scan, values), *keys]
         newest = scan.newest if len(asked) == len(scan.conjuncts) else None
         wanted = wanted_of(table, asked, scan.with_seq, newest)
         self._note_window(table, wanted)
-        if scan.as_of is None:
-            wanted = wanted.within(moment.horizons[table.table_id])
-        view = moment.views[table.table_id].after(history.moved_seq)
+        image = moment.looks[table.table_id].at(moment.pin.snapshot)
         if scan.as_of is not None:
-            return self._select_past(scan, moment, view, wanted)
-        found = present(history, view, wanted)
+            return self._select_past(scan, moment, image.view, wanted)
+        wanted = wanted.within(moment.horizons[table.table_id])
+        found = image.in_files(wanted)
         files_sql = found.sql(self._storage, table, scan.with_seq)
         reads = self._reads(scan, found)
         if files_sql is not None and newest is not None:
             wanted = replace(wanted, newest=None)  # the newest may be in files
-        unheard = _unheard(table, history, moment.heard[table.table_id])
-        if unheard:
-            rows = self._without(view, wanted, unheard)
-            return Selected(scan, rows, wanted, None, found, files_sql, reads=reads)
-        selection = view.select(wanted)
-        return Selected(scan, selection.table, wanted, selection, found, files_sql, reads=reads)
+        rows, selection = image.in_memory(wanted, self._deletes)
+        return Selected(scan, rows, wanted, selection, found, files_sql, reads=reads)
 
-    def _reads(self, scan: Scan, found: PastScan) -> Reads:
+    def _select_side(self, scan: Scan, moment: Moment) -> Selected:
+        """Late or rejected rows, in memory and in files."""
+        assert scan.table is not None
+        table = scan.table
+        history = moment.pin.snapshot.history(table.table_id)
+        rows = moment.sides[table.table_id, scan.kind].after(history.moved_seq)
+        files = tuple(file for file in history.files if file.kind == scan.kind)
+        sql = f"({side_sql(self._storage, table, scan.kind, files)})" if files else None
+        reads = Reads(self._storage, table.name, files)
+        return Selected(scan, rows, files_sql=sql, reads=reads)
+
+    def _reads(self, scan: Scan, found: HistoryScan) -> Reads:
         """The files of a scan, with the columns that the query and we ourselves look at."""
         assert scan.table is not None
         columns = scan.columns
@@ -430,55 +426,29 @@ class Runner:
                 columns |= {scan.table.columns[0].name}
         return Reads(self._storage, scan.table.name, found.all_files, columns)
 
-    def _without(self, view: View, wanted: Wanted, deletes: list[DataFile]) -> pa.Table:
-        with self._duck.lent(exact=True) as cursor:
-            seqs = deleted_seqs(self._storage, cursor, deletes, view.table.name)
-            gone = pa.array(seqs, pa.int64())
-        rows = view.select(replace(wanted, with_seq=True, newest=None)).table
-        rows = rows.filter(pc.invert(pc.is_in(rows.column("_seq"), gone)))
-        return rows if wanted.with_seq else rows.drop_columns(["_seq"])
-
     def _select_past(self, scan: Scan, moment: Moment, view: View, wanted: Wanted) -> Selected:
         assert scan.as_of is not None
         assert scan.table is not None
         at_us = moment_us(scan.as_of, moment.params, moment.now_us)
         hot = self._table(scan.table)
         keys = scan.table.primary_key
-
-        def deleted(files: Sequence[DataFile]) -> Sequence[int]:
-            with self._duck.lent(exact=True) as cursor:
-                return deleted_seqs(self._storage, cursor, files, hot.table.name)
-
         # A key's newest row of that time hides those it had replaced then.
         wanted = replace(wanted, with_seq=wanted.with_seq or bool(keys), conditions=())
-        found, rows = past(
-            self._catalog,
-            self._pins,
-            hot,
-            moment.pin.snapshot,
-            view,
-            wanted,
-            at_us,
-            deleted,
-        )
-        found, rows = seen_from(
-            found, rows, scan.table, self._past_horizon(hot, moment, view, at_us, deleted)
-        )
+        found, rows = self._past.read(hot, moment.pin.snapshot, view, wanted, at_us)
+        horizon = self._past_horizon(hot, moment, view, at_us)
+        found, rows = seen_from(found, rows, scan.table, horizon)
         files_sql = found.sql(self._storage, scan.table, wanted.with_seq)
         if keys and files_sql is None:
             files_sql = f"SELECT * FROM {quote(scan.source)} WHERE false"
         reads = self._reads(scan, found)
         return Selected(scan, rows, wanted, None, found, files_sql, at_us, reads, keys)
 
-    def _past_horizon(
-        self, hot: HotTable, moment: Moment, view: View, at_us: int, deleted: Deleted
-    ) -> int | None:
+    def _past_horizon(self, hot: HotTable, moment: Moment, view: View, at_us: int) -> int | None:
         """From when on rows were seen at a moment; an event clock said then what the rows do."""
         if hot.table.settings["retention"] is None or not hot.progress.is_event:
             return horizon_us(hot.table, at_us)
         snapshot, table = moment.pin.snapshot, hot.table
-        wanted = Wanted(with_seq=True)
-        found, rows = past(self._catalog, self._pins, hot, snapshot, view, wanted, at_us, deleted)
+        found, rows = self._past.read(hot, snapshot, view, Wanted(with_seq=True), at_us)
         time = quote(table.time_column or "")
         future = hot.progress.max_future_us
         believed = "" if future is None else f" WHERE epoch_us({time}) <= {at_us + future}"
@@ -510,15 +480,6 @@ def paths_of(node: exp.Expr, values: Mapping[str, object]) -> list[str] | None:
     return texts if len(texts) == len(listed) else None
 
 
-def _unheard(table: Table, history: History, heard: frozenset[str]) -> list[DataFile]:
-    """Files of deletes that name rows in memory and that the view has not heard of: a load was
-    committed just now."""
-    if not table.primary_key:
-        return []
-    later = [file for file in history.deletes if file.seq_max > history.moved_seq]
-    return [file for file in later if file.path not in heard]
-
-
 def _scans(plan: Plan) -> Iterator[Scan]:
     yield from plan.scans
     for query in plan.key_queries:
@@ -529,20 +490,6 @@ def stream_ids(plan: Plan) -> tuple[int, ...]:
     """The streaming tables that a plan reads, by their ids."""
     found = {scan.table.table_id for scan in _scans(plan) if scan.kind == HOT and scan.table}
     return tuple(sorted(found))
-
-
-def bounds_of(hot: HotTable) -> NowBounds:
-    """What the table calls now. It is asked before the view is taken: a row that arrives between
-    the two is newer than the upper bound, and RECENT leaves it to the next reader."""
-    now_us, upper_us = hot.progress.now_us(), hot.progress.upper_us()
-    if now_us is None:  # an event clock that believes nothing yet: nothing is recent
-        return NowBounds(TIME_US_MIN, TIME_US_MIN)
-    return NowBounds(now_us, TIME_US_MAX if upper_us is None else upper_us)
-
-
-def horizon_of(hot: HotTable, now: NowBounds) -> int | None:
-    """From when on rows may be seen, by what the table calls now."""
-    return horizon_us(hot.table, None if now.now_us == TIME_US_MIN else now.now_us)
 
 
 def _asked(scan: Scan, values: Mapping[str, object]) -> list[Asked]:

@@ -25,7 +25,6 @@ from tidemill.catalog.model import Table
 from tidemill.errors import QueryError
 from tidemill.federation.duck import REFERENCE, Duck
 from tidemill.federation.partial import PartialResult, PartialTask, run_partial, to_ipc
-from tidemill.federation.past import PastScan
 from tidemill.federation.planner import HOT, Plan
 from tidemill.federation.runner import Filled, Selected
 from tidemill.history.storage import Storage
@@ -173,7 +172,7 @@ class Scatter:
         assert scan.table is not None
         assert chosen.past is not None
         specs = []
-        for group in split_files(chosen.past, TASKS_PER_SLOT * self._tasks.parallelism):
+        for group in chosen.past.split(TASKS_PER_SLOT * self._tasks.parallelism):
             text = group.sql(self._storage, scan.table, scan.with_seq)
             if text is not None:
                 reads = (
@@ -211,40 +210,6 @@ class Scatter:
                 )
             shipped[name] = to_ipc(rows)
         return shipped
-
-
-def split_files(scan: PastScan, groups: int) -> list[PastScan]:
-    """A scan's files in groups of about equal size, neighbours in time together."""
-    pieces = [
-        (replace(part, pruned=replace(part.pruned, files=(file,))), file.bytes)
-        for part in scan.parts
-        for file in part.pruned.files
-    ]
-    wanted = max(sum(size for _, size in pieces) / max(groups, 1), 1)
-    found: list[PastScan] = []
-    held: list[Any] = []
-    filled = 0
-    for piece, size in pieces:
-        held.append(piece)
-        filled += size
-        if filled >= wanted:
-            found.append(replace(scan, parts=_joined(held)))
-            held, filled = [], 0
-    if held:
-        found.append(replace(scan, parts=_joined(held)))
-    return found
-
-
-def _joined(parts: list[Any]) -> tuple[Any, ...]:
-    """Neighbouring parts that differ in their files only become one."""
-    joined: list[Any] = []
-    for part in parts:
-        if joined and replace(joined[-1], pruned=part.pruned) == part:
-            files = (*joined[-1].pruned.files, *part.pruned.files)
-            joined[-1] = replace(part, pruned=replace(part.pruned, files=files))
-        else:
-            joined.append(part)
-    return tuple(joined)
 
 
 def _values(tree: exp.Expression, filled: Filled) -> dict[str, object]:

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
-from tidemill.catalog.model import FILE_DELETES, FILE_ROWS, DataFile, History, NewFile, Table
+from tidemill.catalog.model import FILE_ROWS, DataFile, History, NewFile, Table
 from tidemill.catalog.store import Catalog
 from tidemill.digests.definition import Digest
 from tidemill.digests.partials import (
@@ -40,13 +40,14 @@ from tidemill.digests.progress import Progress
 from tidemill.history.checking import check_files
 from tidemill.history.memory import held_bytes
 from tidemill.history.partitions import partition_of
-from tidemill.history.reading import scan_sql
 from tidemill.history.storage import Storage
 from tidemill.history.writing import SEQ
 from tidemill.hot.crash import point
 from tidemill.pipeline.digesting import DigestWork, fail_digest, without_loads
 from tidemill.pipeline.jobs import JobContext, OfTable, Outcome
 from tidemill.pipeline.spans import Span, spans_of
+from tidemill.stream.relation import FileScan, TimeRange
+from tidemill.stream.removed import Removed
 from tidemill.types import quote
 
 JOB_BYTES = 512 * 1024 * 1024  # of the stream's files, for one job
@@ -59,18 +60,19 @@ ORIGIN = "backfill"
 
 @dataclass(frozen=True)
 class FilesTask:
-    """Files of a stream whose rows one task digests. Left out are rows from ``before_us`` on, those
-    that ``deletes`` or ``buried`` name, and those that the work's progress knows as sealed."""
+    """Rows of a stream's files that one task digests, without those that the work's progress knows
+    as sealed."""
 
     label: str
     table: Table
     storage: Storage
     work: DigestWork
-    files: tuple[NewFile, ...]
-    deletes: tuple[NewFile, ...] = ()
-    before_us: int | None = None
-    buried: frozenset[int] = frozenset()
+    scan: FileScan
     origin: str = ORIGIN
+
+    @property
+    def files(self) -> tuple[NewFile, ...]:
+        return self.scan.files
 
     @property
     def rows(self) -> int:
@@ -111,10 +113,13 @@ def plan_backfill(
         if file.kind == FILE_ROWS and (upper_us is None or file.time_min_us < upper_us)
     )[::-1]
     taken = list(_within(found, JOB_BYTES))
-    deletes = tuple(file for file in history.files if file.kind == FILE_DELETES)
+    removed = Removed.of(history.deletes)
+    before = TimeRange(table.get_column(work.digest.time_column), high_us=upper_us)
     groups = [group for span in taken for group in _groups(span)]
     tasks = tuple(
-        FilesTask(f"{job_id}-{number}", table, storage, work, group, deletes, upper_us)
+        FilesTask(
+            f"{job_id}-{number}", table, storage, work, FileScan(group, removed, times=before)
+        )
         for number, group in enumerate(groups)
     )
     left = len(found) - len(taken)
@@ -206,7 +211,7 @@ class BackfillJob(OfTable):
 def digest_files(task: FilesTask) -> tuple[NewFile, ...]:
     """Write the partials of files of rows; runs in Spark's workers."""
     digest = task.work.digest
-    check_files(task.storage, task.table.name, [*task.files, *task.deletes])
+    check_files(task.storage, task.table.name, [*task.files, *task.scan.removed.deletes])
     lo_us = min(file.lo_us for file in task.files)
     hi_us = max(file.hi_us for file in task.files)
     label = f"{task.label}-{uuid.uuid4().hex[:6]}"
@@ -261,22 +266,6 @@ def _chunks(reader: pa.RecordBatchReader) -> Iterator[list[pa.RecordBatch]]:
 
 
 def _scan(task: FilesTask, names: Sequence[str]) -> str:
-    scan = scan_sql(
-        task.storage,
-        task.table,
-        task.files,
-        task.deletes,
-        with_seq=True,
-        buried=task.buried,
-    )
-    tests = [
-        f"{SEQ} NOT BETWEEN {first} AND {last}"
-        for first, last in task.work.progress.sealed
-        if any(file.seq_min <= last and file.seq_max >= first for file in task.files)
-    ]
-    if task.before_us is not None and any(f.time_max_us >= task.before_us for f in task.files):
-        time = quote(task.work.digest.time_column)
-        # of an infinite time there are no microseconds
-        tests.append(f"coalesce(epoch_us({time}) < {task.before_us}, {time} < TIMESTAMP 'epoch')")
-    where = f" WHERE {' AND '.join(tests)}" if tests else ""
-    return f"SELECT {', '.join(map(quote, names))} FROM ({scan}){where}"
+    scan = replace(task.scan, except_ranges=tuple(task.work.progress.sealed))
+    rows = scan.sql(task.storage, task.table, with_seq=True)
+    return f"SELECT {', '.join(map(quote, names))} FROM ({rows})"

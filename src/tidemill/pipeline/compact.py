@@ -35,12 +35,13 @@ from tidemill.catalog.store import Catalog
 from tidemill.history.checking import check_files
 from tidemill.history.deletes import may_delete
 from tidemill.history.memory import COPIES
-from tidemill.history.reading import scan_sql
 from tidemill.history.storage import Storage
 from tidemill.history.writing import RETENTION_SHARE, WriteSpec, write_rows
 from tidemill.hot.crash import point
 from tidemill.pipeline.jobs import JobContext, OfTable, Outcome
 from tidemill.pipeline.spans import spans_of, touches
+from tidemill.stream.relation import FileScan
+from tidemill.stream.removed import Removed
 
 FAN = 4
 TARGET_BYTES = 128 * 1024 * 1024
@@ -61,8 +62,11 @@ class CompactTask:
     storage: Storage
     lo_us: int
     hi_us: int
-    files: tuple[DataFile, ...]
-    deletes: tuple[DataFile, ...]
+    scan: FileScan
+
+    @property
+    def files(self) -> tuple[NewFile, ...]:
+        return self.scan.files
 
     @property
     def rows(self) -> int:
@@ -117,8 +121,7 @@ def plan_compact(
             storage,
             group.lo_us,
             group.hi_us,
-            group.files,
-            tuple(d for d in deletes if any(may_delete(d, file) for file in group.files)),
+            _scan_of(group, deletes),
         )
         for number, group in enumerate(groups)
     )
@@ -131,6 +134,12 @@ def plan_compact(
         if d.seq_max <= history.moved_seq and not any(may_delete(d, file) for file in left)
     ]
     return Compact(job_id, table, tasks, (*sorted(rewritten), *done_with))
+
+
+def _scan_of(group: Group, deletes: Sequence[DataFile]) -> FileScan:
+    """The rows of a group that count."""
+    concerned = (d for d in deletes if any(may_delete(d, file) for file in group.files))
+    return FileScan(group.files, Removed.of(concerned))
 
 
 def ideal_files(history: History) -> int:
@@ -363,9 +372,9 @@ def expired_with_digests(
 
 def compact_files(task: CompactTask) -> tuple[NewFile, ...]:
     """Read files, leave deleted rows out, write them sorted; runs in Spark's workers."""
-    check_files(task.storage, task.table.name, [*task.files, *task.deletes])
+    check_files(task.storage, task.table.name, [*task.files, *task.scan.removed.deletes])
     with task.storage.connect() as connection:
-        query = scan_sql(task.storage, task.table, task.files, task.deletes, with_seq=True)
+        query = task.scan.sql(task.storage, task.table, with_seq=True)
         spec = replace(WriteSpec.of(task.table), bounds=(task.lo_us, task.hi_us))
         label = f"{task.job_id}-{task.number}-{uuid.uuid4().hex[:6]}"
         read = connection.sql(query).to_arrow_table  # what it gives belongs to the writer

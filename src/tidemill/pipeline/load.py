@@ -64,6 +64,9 @@ from tidemill.pipeline.loading import (
     load_packages,
 )
 from tidemill.pipeline.packages import Listed, group
+from tidemill.stream.keys import KeyConflicts
+from tidemill.stream.relation import FileScan
+from tidemill.stream.removed import Removed
 
 COPY = "copy"
 REACH_PREFIX = "storage."
@@ -116,20 +119,6 @@ def split_options(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str,
     """
     reach = {n[len(REACH_PREFIX) :]: v for n, v in options.items() if n.startswith(REACH_PREFIX)}
     return {n: v for n, v in options.items() if not n.startswith(REACH_PREFIX)}, reach
-
-
-@dataclass(frozen=True)
-class KeyConflicts:
-    """Loaded rows whose primary key exists already: arrays of equal length.
-
-    Row ``seqs[i]`` has the key of ``against[i]``, the row before it in the order of arrival, where
-    rows that were there before the load come first; ``times_us[i]`` is the time of both. So a key
-    that three loaded rows share has two conflicts, and each but the first row is in ``seqs``.
-    """
-
-    seqs: Numbers
-    against: Numbers
-    times_us: Numbers
 
 
 @dataclass(frozen=True)
@@ -425,9 +414,8 @@ class LoadJob:
                 plan.table,
                 plan.storage,
                 work,
-                tuple(files),
-                buried=ready.ignored,
-                origin=ORIGIN,
+                FileScan(tuple(files), Removed.of((), ready.ignored)),
+                ORIGIN,
             )
             for number, files in enumerate(by_place.values())
         ]

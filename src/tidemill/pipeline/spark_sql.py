@@ -27,8 +27,9 @@ SEQ = "_seq"
 
 @dataclass(frozen=True)
 class SparkTable:
-    """A view to be made: the columns with their Spark types, the files that hold rows, the files
-    that name deleted ones, deleted numbers besides, and rows as Arrow of those very columns.
+    """A view to be made: the columns with their Spark types, the files that hold rows, what names
+    rows of them that no longer count (files, and numbers besides), and rows as Arrow of those very
+    columns.
 
     ``stored`` names the columns that are something else in files: the type as which Spark reads
     them there, and the expression, over ``?``, that makes of it what the view has."""
@@ -36,8 +37,8 @@ class SparkTable:
     view: str
     columns: Mapping[str, str]
     files: Sequence[str]
-    deletes: Sequence[str]
-    buried: Sequence[int]
+    removed_by: Sequence[str]
+    removed_seqs: Sequence[int]
     rows: pa.Table
     stored: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     since: tuple[str, str, str] | None = None  # column, type and time: older rows are left out
@@ -96,7 +97,7 @@ class SparkSqlEngine:
         frame: DataFrame = session.createDataFrame(table.rows, schema=schema)
         if not table.files:
             return frame
-        is_cut = bool(table.deletes or table.buried)
+        is_cut = bool(table.removed_by or table.removed_seqs)
         read = {**table.columns, **{name: kind for name, (kind, _) in table.stored.items()}}
         if is_cut:
             read[SEQ] = "BIGINT"
@@ -111,13 +112,13 @@ class SparkSqlEngine:
         return stored.selectExpr(*(_expression(table, name) for name in table.columns)).union(frame)
 
     def _without(self, session: SparkSession, rows: DataFrame, table: SparkTable) -> DataFrame:
-        gone = [session.createDataFrame([(seq,) for seq in table.buried], f"{SEQ} BIGINT")]
-        if table.deletes:
-            gone.append(session.read.schema(f"{SEQ} BIGINT").parquet(*table.deletes))
-        dead: Any = gone[0]
-        for more in gone[1:]:
-            dead = dead.union(more)
-        return rows.join(dead, SEQ, "left_anti")
+        """The rows that count: the anti-join of Spark's own SQL."""
+        seqs = [(seq,) for seq in table.removed_seqs]
+        removed: Any = session.createDataFrame(seqs, f"{SEQ} BIGINT")
+        if table.removed_by:
+            named = session.read.schema(f"{SEQ} BIGINT").parquet(*table.removed_by)
+            removed = removed.union(named)
+        return rows.join(removed, SEQ, "left_anti")
 
 
 def _expression(table: SparkTable, name: str) -> str:

@@ -32,9 +32,10 @@ from tidemill.errors import QueryError, ViewFailedError
 from tidemill.federation.duck import Duck
 from tidemill.federation.planner import NOW, Plan
 from tidemill.federation.references import References
-from tidemill.federation.runner import Moment, Runner, bounds_of, horizon_of, stream_ids
+from tidemill.federation.runner import Moment, Runner, stream_ids
 from tidemill.sql.maintain import ViewParts
 from tidemill.sql.windows import NowBounds
+from tidemill.stream.image import bounds_of, horizon_of
 from tidemill.types import quote
 from tidemill.views.edges import Edges, Found, round_at
 from tidemill.views.follower import Follower, FollowerGone, TooLarge
@@ -186,7 +187,7 @@ class LiveView:
         histories = snapshot.histories
         for source_id, table_id in self._read_ids:
             hot = self.rooms.runner.hot_table(source_id)
-            published = hot.published if moment is None else moment.views[source_id]
+            published = hot.published if moment is None else moment.view(source_id)
             found += [published.shown_rows, published.expired_rows, hot.table]
             found += [histories.get(table_id), histories.get(source_id)]
         return tuple(found)

@@ -229,7 +229,7 @@ class Edges:
 
 def round_at(moment: Moment, follower: Follower) -> Round:
     """What a follower takes in to stand at a moment."""
-    view = moment.views[follower.hot.table.table_id]
+    view = moment.view(follower.hot.table.table_id)
     return Round(follower.hot, view, moment.pin.snapshot)
 
 

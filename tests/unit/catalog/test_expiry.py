@@ -230,15 +230,15 @@ def test_replaced_rows_are_in_no_snapshot(
         )
     assert [paths(catalog.snapshot(each), cars) for each in (1, 2, 3)] == ["", "a", "ab"]
     for reopened in (lambda: catalog, open_catalog):
-        found = reopened().bygone_files(cars.table_id, 1, 1)
+        found = reopened().dropped_files(cars.table_id, 1, 1)
         assert [(file.path, file.kind, file.created_snapshot) for file in found] == [
             ("a-past", FILE_REPLACED, 2),
             ("b-past", FILE_REPLACED, 3),
         ]
     again = open_catalog()
-    assert again.bygone_files(cars.table_id, 2, 3)[0].path == "b-past"
-    assert again.bygone_files(cars.table_id, 3, 3) == []
-    assert again.bygone_files(cars.table_id + 1, 1, 3) == []
+    assert again.dropped_files(cars.table_id, 2, 3)[0].path == "b-past"
+    assert again.dropped_files(cars.table_id, 3, 3) == []
+    assert again.dropped_files(cars.table_id + 1, 1, 3) == []
     assert {"a-past", "b-past"} < again.known_paths()
     assert again.expire_snapshots(clock.now_us() - 1) == ["a-past"]
     assert again.expire_snapshots(clock.now_us()) == ["b-past"]
@@ -248,12 +248,12 @@ def test_replaced_rows_are_in_no_snapshot(
 def test_files_that_came_and_went(catalog: Catalog, cars: Table, past: list[Snapshot]) -> None:
     """Of snapshots 1 to 7: c and d came after 2, c was gone with 6, d with 7."""
 
-    def bygone(after_id: int, upto_id: int) -> str:
-        found = catalog.bygone_files(cars.table_id, after_id, upto_id)
+    def dropped(after_id: int, upto_id: int) -> str:
+        found = catalog.dropped_files(cars.table_id, after_id, upto_id)
         return "".join(file.path for file in found)
 
-    assert [bygone(3, upto_id) for upto_id in (4, 5, 6, 7)] == ["", "", "c", "cd"]
-    assert [bygone(after_id, 7) for after_id in (1, 2, 3, 4, 5)] == ["abcd", "bcd", "cd", "d", ""]
+    assert [dropped(3, upto_id) for upto_id in (4, 5, 6, 7)] == ["", "", "c", "cd"]
+    assert [dropped(after_id, 7) for after_id in (1, 2, 3, 4, 5)] == ["abcd", "bcd", "cd", "d", ""]
 
 
 def test_deletes_are_those_of_the_snapshot(catalog: Catalog, cars: Table) -> None:

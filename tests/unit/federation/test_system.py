@@ -18,6 +18,7 @@ from tidemill.engine import Database
 from tidemill.federation.system import NAMES, LiveRows, SystemTables, schema
 from tidemill.federation.system.memory import deleted_rows
 from tidemill.history.writing import WriteSpec, write_deletes
+from tidemill.stream.image import look
 
 HOUR_US = 3_600_000_000
 DAY = datetime(2024, 5, 1)
@@ -347,7 +348,7 @@ def test_replaced_rows_are_not_counted_before_and_after_the_move_that_deletes_th
 
 
 def test_rows_of_history_are_counted_exactly(db: Database) -> None:
-    """A file of deletes may name rows that no file holds, and rows that are buried as well."""
+    """A file of deletes may name rows that no file holds, and rows that memory replaced as well."""
     db.sql(
         "CREATE STREAMING TABLE t (ts TIMESTAMP, a INT, PRIMARY KEY (ts, a)) "
         "WITH (clock = 'event', on_conflict = 'replace')"
@@ -356,19 +357,21 @@ def test_rows_of_history_are_counted_exactly(db: Database) -> None:
     db.sql("FLUSH t")
     fill(db, 5)
     (hot,) = db._hot.values()
-    history = db.catalog.snapshot().history(hot.table.table_id)
-    (file,) = history.files
+    image = look(hot).at(db.catalog.snapshot())
+    (file,) = image.history.files
     storage = db._keeping.storage
     counted = LiveRows(db._duck, storage)
-    assert counted(hot.table, history, frozenset()) == 20
-    assert counted(hot.table, history, hot.view().buried) == 15
+    nothing_newer = replace(image.view, buried=frozenset())
+    assert counted(replace(image, view=nothing_newer)) == 20
+    assert counted(image) == 15
     named = [*range(1, 4), *range(1_000, 1_100)]
     deletes = write_deletes(
         storage, WriteSpec.of(hot.table), file.lo_us, file.hi_us, named, "j", 0, "load"
     )
-    after = db.catalog.commit_files(hot.table.table_id, add=[deletes])
-    assert counted(hot.table, after, hot.view().buried) == 15
-    assert counted(hot.table, after, frozenset()) == 17
+    db.catalog.commit_files(hot.table.table_id, add=[deletes])
+    after = look(hot).at(db.catalog.snapshot())
+    assert counted(after) == 15
+    assert counted(replace(after, view=nothing_newer)) == 17
     exact = only(of(db, live_rows=counted), "tables")
     assert (exact["rows"], exact["history_rows"]) == (20, 15)
     assert only(of(db), "tables")["history_rows"] == 0  # what the catalog can say

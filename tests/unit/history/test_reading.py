@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import re
 import uuid
 from decimal import Decimal
 from typing import Any
 
 import duckdb
-import pyarrow as pa
 import pytest
 from history_kit import HOUR_US, NOW_US, QUICK, history_of, make_batch, make_table, some_uuid, write
 from hypothesis import given
@@ -16,9 +14,11 @@ from hypothesis import strategies as st
 
 from tidemill.catalog.model import NewFile
 from tidemill.history.ranges import RangeCondition
-from tidemill.history.reading import BURIED_INLINE_MAX, deleted_seqs, find_keys, prune, scan_sql
+from tidemill.history.reading import prune
 from tidemill.history.storage import Storage
 from tidemill.history.writing import WriteSpec, write_deletes
+from tidemill.stream.relation import FileScan
+from tidemill.stream.removed import Removed
 
 Duck = duckdb.DuckDBPyConnection
 KINDS = {
@@ -113,12 +113,14 @@ def test_pruned_and_unpruned_answers_are_the_same(
     everything = prune(history)
     assert pruned.total_files == everything.total_files == len(everything.files)
     assert sum(pruned.reasons.values()) == len(everything.files) - len(pruned.files)
+    removed = Removed.of(history.deletes)
+    scans = [FileScan(p.files, removed.concerning(p.files)) for p in (pruned, everything)]
     answers = [
         duck.execute(
-            f"SELECT _seq FROM ({scan_sql(storage, MIXED, p.files, p.deletes, with_seq=True)}) "
+            f"SELECT _seq FROM ({scan.sql(storage, MIXED, with_seq=True)}) "
             f"WHERE {' AND '.join(tests)} ORDER BY ALL"
         ).fetchall()
-        for p in (pruned, everything)
+        for scan in scans
     ]
     assert answers[0] == answers[1]
     assert not gone.intersection(seq for (seq,) in answers[0])
@@ -129,10 +131,6 @@ def files(storage: Storage) -> list[NewFile]:
     """Three hours of ten rows, whose sequence numbers and values count from 1 on."""
     rows = [(NOW_US + (at // 10) * HOUR_US + at, at + 1) for at in range(30)]
     return write(storage, BY_K, make_batch(BY_K, rows))
-
-
-def numbers(duck: Duck, sql: str) -> list[int]:
-    return [value for (value,) in duck.execute(f"SELECT k FROM ({sql}) ORDER BY k").fetchall()]
 
 
 def test_files_are_pruned_by_time_and_by_value(files: list[NewFile]) -> None:
@@ -146,118 +144,3 @@ def test_files_are_pruned_by_time_and_by_value(files: list[NewFile]) -> None:
     assert (
         len(prune(history, None, None, [RangeCondition("other", ((1, True, 1, True),))]).files) == 3
     )
-
-
-def test_row_groups_are_skipped(storage: Storage, duck: Duck) -> None:
-    """Filters reach the files through the SELECT: on the key, on time, on another index."""
-    table = make_table([("k", "BIGINT"), ("s", "VARCHAR"), ("h", "HUGEINT")], [("k",), ("s",)])
-    rows = [(NOW_US + at, at, f"s{at * 7919 % 20_000}", at) for at in range(20_000)]
-    written = write(storage, table, make_batch(table, rows), row_group_rows=2_000)
-    gone = write_deletes(storage, WriteSpec.of(table), NOW_US, NOW_US + 1, [5], "d", 0, "move")
-    for deletes in ([], [gone]):
-        scan = scan_sql(storage, table, written, deletes)
-        for test in (
-            "k = 4321",
-            f"ts BETWEEN make_timestamp({NOW_US + 4_100}) AND make_timestamp({NOW_US + 4_200})",
-            "s = 's7919'",
-        ):
-            sql = f"EXPLAIN ANALYZE SELECT h FROM ({scan}) WHERE {test}"
-            plan = duck.execute(sql).fetchall()[0][1]
-            scanned = re.findall(r"Row Groups Scanned: (\d+) / (\d+)", plan)
-            assert ("1", "10") in scanned, (test, plan)
-
-
-def test_deleted_rows_are_left_out(storage: Storage, duck: Duck, files: list[NewFile]) -> None:
-    spec = WriteSpec.of(BY_K)
-    gone = [
-        write_deletes(storage, spec, files[at].lo_us, files[at].hi_us, seqs, "d", at, "move")
-        for at, seqs in ((0, [1, 5]), (2, [30]))
-    ]
-    history = history_of([*files, *gone])
-    assert len(prune(history).deletes) == 2
-    assert deleted_seqs(storage, duck, gone, "t") == [1, 5, 30]
-    assert deleted_seqs(storage, duck, [], "t") == []
-    assert not prune(history, NOW_US + HOUR_US, NOW_US + 2 * HOUR_US - 1).deletes
-    expected = [n for n in range(1, 31) if n not in (1, 5, 30)]
-    assert numbers(duck, scan_sql(storage, BY_K, files, gone)) == expected
-    assert numbers(duck, scan_sql(storage, BY_K, [files[1]], gone)) == list(range(11, 21))
-    assert "ANTI" not in scan_sql(storage, BY_K, [files[1]], gone)
-
-
-@pytest.mark.parametrize("more", [0, BURIED_INLINE_MAX])
-def test_buried_rows_are_left_out(
-    storage: Storage, duck: Duck, files: list[NewFile], more: int
-) -> None:
-    buried = [3, 4, 12, *range(1_000, 1_000 + more)]
-    expected = [n for n in range(1, 31) if n not in buried]
-    assert numbers(duck, scan_sql(storage, BY_K, files, buried=buried)) == expected
-
-
-def test_deleted_and_buried(storage: Storage, duck: Duck, files: list[NewFile]) -> None:
-    spec = WriteSpec.of(BY_K)
-    gone = [write_deletes(storage, spec, NOW_US, NOW_US + HOUR_US, [2], "d", 0, "move")]
-    scan = scan_sql(storage, BY_K, files, gone, buried=frozenset({3}), seq_range=(1, 4))
-    assert numbers(duck, scan) == [1, 4]
-
-
-@pytest.mark.parametrize("span", [(1, 30), (5, 14), (11, 20), (0, 0), (30, 99)])
-def test_a_range_of_sequence_numbers(
-    storage: Storage, duck: Duck, files: list[NewFile], span: tuple[int, int]
-) -> None:
-    scan = scan_sql(storage, BY_K, files, seq_range=span)
-    assert numbers(duck, scan) == [n for n in range(1, 31) if span[0] <= n <= span[1]]
-
-
-def test_columns_come_in_the_order_of_the_table(
-    storage: Storage, duck: Duck, files: list[NewFile]
-) -> None:
-    for held in (files, []):
-        both = duck.sql(scan_sql(storage, BY_K, held, columns=["K", "ts"], with_seq=True))
-        assert both.columns == ["ts", "k", "_seq"]
-        assert [str(kind) for kind in both.types] == ["TIMESTAMP", "BIGINT", "BIGINT"]
-        assert len(both.fetchall()) == 10 * len(held)
-        count = f"SELECT count(*) FROM ({scan_sql(storage, BY_K, held, columns=[])})"
-        assert duck.execute(count).fetchall() == [(10 * len(held),)]
-
-
-def test_keys_are_found(storage: Storage, duck: Duck, files: list[NewFile]) -> None:
-    keys = pa.table(
-        {
-            "k": pa.array([15, 16, 99, 1, 2], pa.int64()),
-            "ts": pa.array(
-                [NOW_US + HOUR_US + 14, NOW_US, NOW_US, NOW_US, NOW_US + 1], pa.int64()
-            ).view(pa.timestamp("us")),
-        }
-    )
-    gone = [
-        write_deletes(storage, WriteSpec.of(BY_K), NOW_US, NOW_US + HOUR_US, [2], "d", 0, "move")
-    ]
-    found = find_keys(storage, duck, BY_K, files, gone, keys, "ts")
-    assert found.schema.names == ["k", "ts", "_seq"]
-    assert found.schema.types == [*keys.schema.types, pa.int64()]
-    assert found.column("k").to_pylist() == [15, 1]
-    assert found.column("_seq").to_pylist() == [15, 1]
-    assert find_keys(storage, duck, BY_K, files, gone, keys.slice(0, 0), "ts").num_rows == 0
-    assert find_keys(storage, duck, BY_K, [], gone, keys).schema.equals(found.schema)
-
-
-def test_keys_of_other_times_open_no_file(
-    storage: Storage, duck: Duck, files: list[NewFile]
-) -> None:
-    for file in files[1:]:
-        storage.delete(file.path)
-    keys = pa.table({"ts": pa.array([NOW_US], pa.int64()).view(pa.timestamp("us")), "k": [1]})
-    assert find_keys(storage, duck, BY_K, files, [], keys, "ts").num_rows == 1
-
-
-def test_keys_of_every_kind_are_exact(storage: Storage, duck: Duck) -> None:
-    names = [name for name in KINDS if name != "f"]
-    rows = [
-        (NOW_US, 2**63 - 1, 2**64 - 1, "é", b"\xff", Decimal("1.50"), 1.5, True, -3, some_uuid(9))
-    ]
-    batch = make_batch(MIXED, [*rows, (NOW_US + 1, *rows[0][1:])], first_seq=4)
-    written = write(storage, MIXED, batch)
-    keys = pa.Table.from_batches([batch.slice(0, 1)]).select(["ts", *names])
-    found = find_keys(storage, duck, MIXED, written, [], keys, "ts")
-    assert found.column("_seq").to_pylist() == [4]
-    assert found.drop_columns(["_seq"]).equals(keys)

@@ -23,8 +23,8 @@ from history_kit import (
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scans import scan_sql
 
-from tidemill.history.reading import scan_sql
 from tidemill.history.storage import Storage
 from tidemill.history.writing import WriteSpec, write_rows
 

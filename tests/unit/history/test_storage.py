@@ -9,9 +9,9 @@ from pathlib import Path
 import fsspec
 import pytest
 from history_kit import HOUR_US, NOW_US, make_batch, make_table, write
+from scans import scan_sql
 
 from tidemill.errors import SettingError
-from tidemill.history.reading import scan_sql
 from tidemill.history.storage import Storage
 
 

@@ -13,13 +13,14 @@ import duckdb
 import pyarrow as pa
 import pytest
 from history_kit import HOUR_US, LEAVES, NOW_US, build, make_batch, make_table, some_uuid, write
+from scans import scan_sql
 
 from tidemill.catalog.model import FILE_DELETES, FILE_LATE, FILE_REJECTED, NewFile
 from tidemill.errors import DiskFullError, DurabilityError
 from tidemill.history import parquet, writing
-from tidemill.history.reading import scan_sql, side_sql
 from tidemill.history.storage import Storage
 from tidemill.history.writing import WriteSpec, write_deletes, write_rows, write_side
+from tidemill.stream.relation import side_sql
 from tidemill.types import SqlType, literal
 
 Duck = duckdb.DuckDBPyConnection

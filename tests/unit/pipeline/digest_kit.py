@@ -35,7 +35,6 @@ from tidemill.clock import FakeClock
 from tidemill.digests.definition import Digest, definition_text
 from tidemill.digests.partials import merge_partials, partials_of, read_partials
 from tidemill.digests.progress import Progress
-from tidemill.history.reading import scan_sql
 from tidemill.history.storage import Storage
 from tidemill.hot.table import HotTable
 from tidemill.pipeline.backfill import BackfillJob
@@ -53,10 +52,13 @@ from tidemill.pipeline.jobs import (
     Pipeline,
     new_job_id,
 )
-from tidemill.pipeline.load import DigestDesk, KeyConflicts, Load, LoadCommit, LoadJob
+from tidemill.pipeline.load import DigestDesk, Load, LoadCommit, LoadJob
 from tidemill.pipeline.move import MoveJob
 from tidemill.pipeline.packages import list_packages
 from tidemill.sql.maintain.plan import DigestParts
+from tidemill.stream.keys import KeyConflicts
+from tidemill.stream.relation import FileScan
+from tidemill.stream.removed import Removed
 from tidemill.types import Column, SqlType
 
 HOUR_US = 3_600_000_000
@@ -244,8 +246,9 @@ class Stream:
         files = self.history.files
         rows = [file for file in files if file.kind == FILE_ROWS]
         deletes = [file for file in files if file.kind == FILE_DELETES]
-        scan = scan_sql(self.storage, self.table, rows, deletes, with_seq=True)
-        return self.duck.sql(scan).to_arrow_table()
+        scan = FileScan(tuple(rows), Removed.of(deletes))
+        text = scan.sql(self.storage, self.table, with_seq=True)
+        return self.duck.sql(text).to_arrow_table()
 
     def hot_rows(self, after_seq: int) -> pa.Table:
         return self.hot.view().since(after_seq, True)[0]

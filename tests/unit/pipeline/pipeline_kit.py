@@ -15,8 +15,9 @@ from tidemill.catalog.model import FILE_DELETES, FILE_REJECTED, FILE_ROWS, NewFi
 from tidemill.clock import FakeClock
 from tidemill.history.storage import Storage
 from tidemill.pipeline.jobs import JobContext, JobHandle, Outcome, Pipeline
-from tidemill.pipeline.load import KeyConflicts, Load, LoadCommit, LoadJob, LoadReport
+from tidemill.pipeline.load import Load, LoadCommit, LoadJob, LoadReport
 from tidemill.pipeline.packages import Listed, list_packages
+from tidemill.stream.keys import KeyConflicts
 from tidemill.types import Column, SqlType
 
 NONE = KeyConflicts(*(np.array([], np.int64) for _ in range(3)))

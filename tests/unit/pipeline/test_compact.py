@@ -227,7 +227,7 @@ def test_deleted_rows_are_written_out_of_cold_files(files: Files) -> None:
     plan = _plan([large, other, deletes], 9)
     assert _groups(plan) == [[large.file_id]]
     assert plan is not None
-    assert plan.tasks[0].deletes == (deletes,)
+    assert plan.tasks[0].scan.removed.deletes == (deletes,)
     assert plan.dropped == (large.file_id, deletes.file_id)
 
 

@@ -18,7 +18,7 @@ from tidemill.errors import ConflictError
 from tidemill.history.partitions import US_MAX
 from tidemill.pipeline.backfill import BackfillJob
 from tidemill.pipeline.digest_compact import FILES_MAX
-from tidemill.pipeline.load import KeyConflicts
+from tidemill.stream.keys import KeyConflicts
 
 
 @pytest.fixture

@@ -26,9 +26,10 @@ from tidemill.errors import (
 )
 from tidemill.pipeline import loading
 from tidemill.pipeline.executor import PipelineError
-from tidemill.pipeline.load import KeyConflicts, Load
+from tidemill.pipeline.load import Load
 from tidemill.pipeline.loading import PACKAGE_ROWS_MAX
 from tidemill.pipeline.packages import Listed, list_packages
+from tidemill.stream.keys import KeyConflicts
 
 DIVERT = {"rejected": "divert"}
 KEY = ("k", "ts")

@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from tidemill.catalog.model import FILE_LATE, FILE_REJECTED, FILE_REPLACED, FILE_ROWS
 from tidemill.clock import FakeClock
 from tidemill.errors import CorruptLogError
-from tidemill.history.reading import scan_sql
 from tidemill.history.storage import Storage
 from tidemill.hot.table import HotTable
 from tidemill.hot.view import View
@@ -29,6 +28,7 @@ from tidemill.pipeline.move import (
     move_segments,
     plan_move,
 )
+from tidemill.stream.relation import FileScan
 
 SECOND_US = 1_000_000
 PACKAGE_ROWS = 1 << 30  # numbers that a load sets apart for each package
@@ -271,7 +271,7 @@ def test_rows_that_gave_way_go_to_files_of_their_own(tmp_path: Path, small_block
         files = [file for moved in done for file in moved.replaced]
         assert {file.kind for file in files} <= {FILE_REPLACED}
         with storage.connect() as duck:
-            sql = scan_sql(storage, table, files, columns=["k"], with_seq=True)
+            sql = FileScan(tuple(files)).sql(storage, table, ["k"], with_seq=True)
             found = duck.sql(f"SELECT _seq FROM ({sql})").fetchall()
         gone = set(range(1, upto + 1)) - held
         assert sorted(seq for (seq,) in found) == sorted(gone - unseen)

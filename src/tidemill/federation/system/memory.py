@@ -7,7 +7,6 @@ meanwhile are never taken for expired ones.
 
 from __future__ import annotations
 
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,8 +15,8 @@ import pyarrow as pa
 
 from tidemill.catalog.model import APPENDED, FILE_ROWS, LOADED, History, Table
 from tidemill.federation.system.rooms import Rooms, make_table_of_rows
-from tidemill.hot.retention import horizon_us
 from tidemill.hot.table import HotTable
+from tidemill.stream.image import Image, look
 
 Row = dict[str, Any]
 
@@ -33,18 +32,15 @@ class Held:
 
 def held(rooms: Rooms, hot: HotTable) -> Held:
     """Count the rows that may be seen: those in memory, those in files that nothing took away."""
-    horizon = horizon_us(hot.table, hot.progress.now_us())
-    view = hot.view()
-    history = rooms.snapshot().history(hot.table.table_id)
-    rows = rooms.live_rows(hot.table, history, view.buried, horizon)
-    return Held(view.after(history.moved_seq).rows_since(horizon), rows, history)
+    image = look(hot).at(rooms.snapshot())
+    rows = rooms.live_rows(image)
+    return Held(image.view.rows_since(image.horizon_us), rows, image.history)
 
 
-def estimated_rows(
-    _: Table, history: History, buried: AbstractSet[int], _horizon_us: int | None = None
-) -> int:
+def estimated_rows(image: Image) -> int:
     """What the catalog alone can say; ``counting`` is exact."""
-    return max(history.rows - deleted_rows(history) - len(buried), 0)
+    history = image.history
+    return max(history.rows - deleted_rows(history) - len(image.removed.seqs), 0)
 
 
 def deleted_rows(history: History) -> int:

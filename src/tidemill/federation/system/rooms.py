@@ -7,7 +7,6 @@ has the attributes named here.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -15,11 +14,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemill.accept.bounds import TIME_US_MAX, TIME_US_MIN
-from tidemill.catalog.model import History, Package, Snapshot, Table
+from tidemill.catalog.model import Package, Snapshot, Table
 from tidemill.clock import Clock
 from tidemill.config import Settings
 from tidemill.federation.system.fields import schema
 from tidemill.hot.table import HotTable
+from tidemill.stream.image import Image
 
 _INT_MAX = 2**63 - 1
 
@@ -122,9 +122,8 @@ def count_packages(packages: Iterable[Package]) -> list[PackageCount]:
     return [PackageCount(*key, *sums) for key, sums in counts.items()]
 
 
-CountRows = Callable[[Table, History, AbstractSet[int], int | None], int]
-"""Counts the rows of a history, with the numbers of those that rows in memory replaced, and the
-oldest time that may be seen."""
+CountRows = Callable[[Image], int]
+"""Counts the rows of an image that are in files."""
 
 
 @dataclass(frozen=True)

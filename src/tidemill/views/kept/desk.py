@@ -18,8 +18,10 @@ from tidemill.errors import UnknownNameError
 from tidemill.federation.duck import Duck
 from tidemill.federation.planner import Plan, make_plan
 from tidemill.federation.runner import Runner
+from tidemill.history.storage import Storage
 from tidemill.hot.intake import Accepted
 from tidemill.hot.table import HotTable
+from tidemill.stream.feed import Feed
 
 PLANS_MAX = 1_000
 # As if now were then: no row that is still there is outside the retention. A query that is behind
@@ -36,6 +38,10 @@ class Desk(Protocol):
 
     def hot(self, table: Table) -> HotTable:
         """The stream in memory; raises when it was dropped."""
+        ...
+
+    def feed(self, table: Table) -> Feed:
+        """What arrives in a stream; raises when it was dropped."""
         ...
 
     def now_us(self) -> int:
@@ -86,7 +92,9 @@ class WarehouseDesk:
         duck: Duck,
         append: Append,
         clock: Clock,
+        storage: Storage,
     ) -> None:
+        self._storage = storage
         self._catalog = catalog
         self._hot = hot
         self._runner = runner
@@ -103,6 +111,9 @@ class WarehouseDesk:
         if found is None:
             raise UnknownNameError(f'table "{table.name}" was dropped')
         return found
+
+    def feed(self, table: Table) -> Feed:
+        return Feed(self.hot(table), self._catalog.snapshot, self._storage, self._duck)
 
     def now_us(self) -> int:
         return self._clock.now_us()

@@ -102,7 +102,7 @@ class Rows:
     def lag_rows(self) -> int:
         """Rows in memory that are not answered yet."""
         table = self._streams.tables()[0]
-        return int(self._desk.hot(table).view().since(self.reached_seq)[0].num_rows)
+        return self._desk.feed(table).waiting_rows(self.reached_seq)
 
     def step(self) -> bool:
         """Answer the next batch of rows, or the next part of a load."""
@@ -115,33 +115,26 @@ class Rows:
     def _step(self) -> bool:
         clock_us = self._streams.clock_us()
         table = self._streams.tables()[0]
-        view = self._desk.hot(table).view()
+        published_seq = self._desk.hot(table).published.last_seq
         low = self.reached_seq
-        if view.published_seq <= low:
+        if published_seq <= low:
             if self._step_load(table):
                 return True
             self._make_ready(table, low)
             self._at_us = clock_us
             return False
         if self._is_early(self._waiting, low):
-            return self._go_on_waiting(table, low, view.published_seq, clock_us)
-        if view.moved_seq > low:
-            low, high = self._between_loads(table, low, view.moved_seq)
-            rows, high = self._rows_between(table, low, high, BATCH_ROWS)
-        else:
-            rows, high = view.since(low, with_seq=True, rows_max=BATCH_ROWS)
-            if rows.num_rows > BATCH_ROWS:
-                rows = rows.slice(0, BATCH_ROWS)
-                high = int(rows.column(SEQ)[-1].as_py())
-        ready = self._ready(rows)
-        if ready < rows.num_rows:
-            if not ready:
-                self._waiting = (low, int(_times(rows.slice(0, 1), self._query())[0]))
-                return self._go_on_waiting(table, low, view.published_seq, clock_us)
-            rows = rows.slice(0, ready)
-            high = int(rows.column(SEQ)[-1].as_py())
-        self._answer_all(table, rows, high)
-        if high >= view.published_seq and not self._has_loads(table):
+            return self._go_on_waiting(table, low, published_seq, clock_us)
+        batch = self._desk.feed(table).appended(low, BATCH_ROWS)
+        if batch is None:
+            return False
+        ready = self._ready(batch.rows)
+        if batch.rows.num_rows and not ready:
+            self._waiting = (low, int(_times(batch.rows.slice(0, 1), self._query())[0]))
+            return self._go_on_waiting(table, low, published_seq, clock_us)
+        batch = batch.first(ready)
+        self._answer_all(table, batch.rows, batch.upto_seq)
+        if batch.upto_seq >= published_seq and not self._has_loads(table):
             self._at_us = clock_us  # while rows come without end, nobody sees us idle
         return True
 
@@ -190,20 +183,17 @@ class Rows:
 
     def _has_loads(self, table: Table) -> bool:
         """Whether there were loads since the query was made; some may wait for an answer."""
-        spans = self._desk.snapshot().history(table.table_id).reservations
-        return any(span.created_snapshot > self._definition.snapshot_id for span in spans)
+        return any(self._desk.feed(table).loads(self._definition.snapshot_id))
 
     def _step_load(self, table: Table) -> bool:
         """Answer the next rows of a load that was committed since the query was made."""
         snapshot = self._desk.snapshot()
         if snapshot.snapshot_id == self._loads_at:
             return False
-        for span in snapshot.history(table.table_id).reservations:
-            if span.created_snapshot <= self._definition.snapshot_id:
-                continue
-            low = self._loads.newest_in(span.first_seq, span.last_seq)
-            if low < span.last_seq:
-                return self._answer_load(table, low, span.last_seq)
+        for first_seq, last_seq in self._desk.feed(table).loads(self._definition.snapshot_id):
+            low = self._loads.newest_in(first_seq, last_seq)
+            if low < last_seq:
+                return self._answer_load(table, low, last_seq)
         self._loads_at = snapshot.snapshot_id
         return False
 
@@ -212,14 +202,13 @@ class Rows:
         self._newest = None
         if self._is_early(self._load_waits, low):
             return False
-        rows, high = self._rows_between(table, low, high, LOAD_ROWS)
-        ready = self._ready(rows)
-        if ready < rows.num_rows:
-            if not ready:
-                self._load_waits = (low, int(_times(rows.slice(0, 1), self._query())[0]))
-                return False
-            rows = rows.slice(0, ready)
-            high = _last_seq(rows)
+        batch = self._desk.feed(table).loaded(low, high, LOAD_ROWS)
+        ready = self._ready(batch.rows)
+        if batch.rows.num_rows and not ready:
+            self._load_waits = (low, int(_times(batch.rows.slice(0, 1), self._query())[0]))
+            return False
+        batch = batch.first(ready)
+        rows, high = batch.rows, batch.upto_seq
         for answers, seq in self._answers(table, rows, is_loaded=True):
             is_last = seq == _last_seq(rows)
             self._loads.store(answers, high if is_last else seq)
@@ -228,30 +217,6 @@ class Rows:
         self._loads.close()
         self._newest = None
         return True
-
-    def _between_loads(self, table: Table, low: int, high: int) -> tuple[int, int]:
-        """The first stretch of numbers behind ``low`` that no load was given; those have a way of
-        their own."""
-        for span in self._desk.snapshot().history(table.table_id).reservations:
-            if span.first_seq <= low + 1 <= span.last_seq:
-                low = min(span.last_seq, high)
-            elif low < span.first_seq <= high:
-                high = span.first_seq - 1
-        return low, high
-
-    def _rows_between(self, table: Table, low: int, high: int, count: int) -> tuple[pa.Table, int]:
-        """The first rows behind a number, wherever they are, and up to which number they go."""
-        seq = exp.column(SEQ)
-        after = exp.GT(this=seq, expression=exp.Placeholder(this="tm_lo"))
-        upto = exp.LTE(this=seq.copy(), expression=exp.Placeholder(this="tm_hi"))
-        select = self._tree("between", table, exp.and_(after, upto))
-        if select.args.get("limit") is None:
-            select.set("order", exp.Order(expressions=[exp.Ordered(this=seq.copy())]))
-            select.set("limit", exp.Limit(expression=exp.Placeholder(this="tm_count")))
-        values = {"tm_lo": low, "tm_hi": high, "tm_count": count}
-        answer, _ = self._desk.evaluate(select, BEFORE_ALL_US, values, exact=True)
-        rows = like(answer, table.schema.append(SEQ_FIELD))
-        return rows, high if rows.num_rows < count else int(rows.column(SEQ)[-1].as_py())
 
     def _tree(self, name: str, table: Table, where: exp.Expr) -> exp.Select:
         """``SELECT *, _seq FROM stream WHERE …``, the same tree with every call."""

@@ -1,0 +1,259 @@
+"""Relation: what a scan reads of a table's files, and the SQL that reads it.
+
+This is the only place that builds scans of files of rows. A ``FileScan`` is some files of one
+snapshot and which of their rows count: without removed rows, of a range of sequence numbers, inside
+the retention. A ``HistoryScan`` is all that one scan reads of history. The local route puts its SQL
+beside the rows in memory; tasks on Spark, back-fills, compactions and the comparison of keys run
+the same SQL over their share of the files.
+
+Columns are read as they stand wherever that is possible, so that filters and projections reach the
+files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from tidemill.catalog.model import FILE_ROWS, DataFile, History, NewFile, Table
+from tidemill.history.encoding import read_expression
+from tidemill.history.ranges import RangeCondition
+from tidemill.history.reading import Pruned, prune, read_files
+from tidemill.history.storage import Storage
+from tidemill.history.writing import SEQ, WriteSpec
+from tidemill.hot.view import Wanted
+from tidemill.stream.pins import Pin
+from tidemill.stream.removed import NOTHING, Removed
+from tidemill.types import Column, quote
+
+SeqRange = tuple[int, int]
+"""Sequence numbers, both ends included."""
+
+
+class HasColumns(Protocol):
+    """A ``WriteSpec`` or a ``Table``."""
+
+    @property
+    def columns(self) -> tuple[Column, ...]: ...
+
+
+@dataclass(frozen=True)
+class TimeRange:
+    """Rows from a time on (``low_us``), or before another (``high_us``), by a column."""
+
+    column: Column
+    low_us: int | None = None
+    high_us: int | None = None
+
+    def has_some(self, file: NewFile) -> bool:
+        """Whether a file may hold such rows."""
+        return (self.low_us is None or file.time_max_us >= self.low_us) and (
+            self.high_us is None or file.time_min_us < self.high_us
+        )
+
+    def has_all(self, file: NewFile) -> bool:
+        """Whether a file holds nothing else."""
+        return (self.low_us is None or file.time_min_us >= self.low_us) and (
+            self.high_us is None or file.time_max_us < self.high_us
+        )
+
+    def tests(self) -> Iterator[str]:
+        name = read_expression(self.column, "f." + quote(self.column.name))
+        zone = "" if self.column.type.name == "TIMESTAMP" else "tz"
+        if self.low_us is not None:
+            yield f"{name} >= make_timestamp{zone}({self.low_us}::BIGINT)"
+        if self.high_us is not None:
+            # of an infinite time there are no microseconds
+            yield f"coalesce(epoch_us({name}) < {self.high_us}, {name} < TIMESTAMP 'epoch')"
+
+
+@dataclass(frozen=True)
+class FileScan:
+    """Files of rows, and which of their rows count: not those ``removed``; of ``seq_range`` only;
+    none of ``except_ranges``; of ``times`` only. ``pruned`` says what was ruled out before."""
+
+    files: tuple[NewFile, ...]
+    removed: Removed = NOTHING
+    seq_range: SeqRange | None = None
+    except_ranges: tuple[SeqRange, ...] = ()
+    times: TimeRange | None = None
+    pruned: Pruned | None = None
+
+    def sql(
+        self,
+        storage: Storage,
+        table: HasColumns,
+        columns: Sequence[str] | None = None,
+        with_seq: bool = False,
+    ) -> str:
+        """A SELECT of the rows: the table's columns in order and with their types (those named,
+        or all), then ``_seq`` if wanted."""
+        wanted = _wanted(table, columns)
+        files = self.needed
+        if not files:
+            return _no_rows(wanted, with_seq)
+        times = self.times
+        whole = [file for file in files if times is None or times.has_all(file)]
+        cut = [file for file in files if times is not None and not times.has_all(file)]
+        parts = []
+        for some, is_cut in ((whole, False), (cut, True)):
+            tests = list(times.tests()) if is_cut and times is not None else []
+            touched = [file for file in some if self.removed.touches(file)]
+            untouched = [file for file in some if not self.removed.touches(file)]
+            if untouched:
+                parts.append(self._select(storage, wanted, with_seq, untouched, "", tests))
+            if touched:
+                clause = self.removed.concerning(touched).clause(storage)
+                given = [*clause.tests, *tests]
+                parts.append(self._select(storage, wanted, with_seq, touched, clause.join, given))
+        return " UNION ALL ".join(parts)
+
+    @property
+    def needed(self) -> list[NewFile]:
+        """The files that can hold such rows."""
+        found = list(self.files)
+        if self.seq_range is not None:
+            first, last = self.seq_range
+            found = [file for file in found if file.seq_min <= last and file.seq_max >= first]
+        if self.times is not None:
+            found = [file for file in found if self.times.has_some(file)]
+        return found
+
+    def _select(
+        self,
+        storage: Storage,
+        wanted: Sequence[Column],
+        with_seq: bool,
+        files: Sequence[NewFile],
+        join: str,
+        tests: Sequence[str],
+    ) -> str:
+        given = [
+            f"{read_expression(column, 'f.' + quote(column.name))} AS {quote(column.name)}"
+            for column in wanted
+        ]
+        if with_seq:
+            given.append(f"f.{SEQ}")
+        conditions = [*tests, *self._seq_tests(files)]
+        where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+        return f"SELECT {', '.join(given)} FROM {read_files(storage, files)} AS f{join}{where}"
+
+    def _seq_tests(self, files: Sequence[NewFile]) -> Iterator[str]:
+        if self.seq_range is not None:
+            first, last = self.seq_range
+            if not all(first <= file.seq_min and file.seq_max <= last for file in files):
+                yield f"f.{SEQ} BETWEEN {first} AND {last}"
+        for first, last in self.except_ranges:
+            if any(file.seq_min <= last and file.seq_max >= first for file in files):
+                yield f"f.{SEQ} NOT BETWEEN {first} AND {last}"
+
+
+@dataclass(frozen=True)
+class HistoryScan:
+    """What a scan reads of history; ``files_total`` is what it would read without pruning."""
+
+    parts: tuple[FileScan, ...]
+    files_total: int
+    pin: Pin | None = None
+
+    @property
+    def files(self) -> list[NewFile]:
+        return [file for part in self.parts for file in part.files]
+
+    @property
+    def all_files(self) -> tuple[NewFile, ...]:
+        """Files of rows and files of deletes, each once."""
+        found = (file for part in self.parts for file in (*part.files, *part.removed.deletes))
+        return tuple({file.path: file for file in found}.values())
+
+    @property
+    def bytes(self) -> int:
+        return sum(file.bytes for file in self.files)
+
+    @property
+    def rows(self) -> int:
+        return sum(file.rows for file in self.files)
+
+    def sql(self, storage: Storage, table: Table, with_seq: bool) -> str | None:
+        """A SELECT of the table's columns, or None if there is nothing to read."""
+        found = [
+            f"({part.sql(storage, table, with_seq=with_seq)})" for part in self.parts if part.files
+        ]
+        return " UNION ALL ".join(found) if found else None
+
+    def split(self, groups: int) -> list[HistoryScan]:
+        """The same in groups of files of about equal size, neighbours in time together."""
+        pieces = [
+            (replace(part, files=(file,)), file.bytes) for part in self.parts for file in part.files
+        ]
+        wanted = max(sum(size for _, size in pieces) / max(groups, 1), 1)
+        found: list[HistoryScan] = []
+        held: list[FileScan] = []
+        filled = 0
+        for piece, size in pieces:
+            held.append(piece)
+            filled += size
+            if filled >= wanted:
+                found.append(replace(self, parts=_joined(held)))
+                held, filled = [], 0
+        if held:
+            found.append(replace(self, parts=_joined(held)))
+        return found
+
+
+def _joined(parts: Sequence[FileScan]) -> tuple[FileScan, ...]:
+    """Neighbouring parts that differ in their files only become one."""
+    joined: list[FileScan] = []
+    for part in parts:
+        if joined and replace(joined[-1], files=part.files) == part:
+            joined[-1] = replace(part, files=(*joined[-1].files, *part.files))
+        else:
+            joined.append(part)
+    return tuple(joined)
+
+
+def pruned_scan(history: History, wanted: Wanted, removed: Removed = NOTHING) -> FileScan:
+    """The files of a history that can hold what a scan wants, without the rows that are removed:
+    those that its files of deletes name, and others."""
+    conditions = [
+        RangeCondition(
+            condition.column,
+            tuple((r.low, r.low_included, r.high, r.high_included) for r in condition.ranges),
+        )
+        for condition in wanted.conditions
+    ]
+    pruned = prune(history, wanted.low_us, wanted.high_us, conditions)
+    gone = Removed((*history.deletes, *removed.deletes), removed.seqs)
+    return FileScan(pruned.files, gone.concerning(pruned.files), pruned=pruned)
+
+
+def retained(table: Table, horizon_us: int | None) -> TimeRange | None:
+    """The rows that a retention shows; None if all."""
+    if horizon_us is None or table.time_column is None:
+        return None
+    return TimeRange(table.get_column(table.time_column), low_us=horizon_us)
+
+
+def row_files(history: History) -> list[DataFile]:
+    return [file for part in history.partitions for file in part.files if file.kind == FILE_ROWS]
+
+
+def side_sql(storage: Storage, table: Table, kind: str, files: Sequence[NewFile]) -> str:
+    """A SELECT of rows set aside: the columns of ``<table>$late`` or ``<table>$rejected``."""
+    return FileScan(tuple(files)).sql(storage, WriteSpec.of_side(table, kind))
+
+
+def _wanted(table: HasColumns, names: Sequence[str] | None) -> list[Column]:
+    """The columns named, in the table's order; one, if none is named, since rows must count."""
+    if names is None:
+        return list(table.columns)
+    lower = {name.lower() for name in names}
+    return [c for c in table.columns if c.name.lower() in lower] or [table.columns[0]]
+
+
+def _no_rows(wanted: Sequence[Column], with_seq: bool) -> str:
+    typed = [f"CAST(NULL AS {column.type.name}) AS {quote(column.name)}" for column in wanted]
+    if with_seq:
+        typed.append(f"CAST(NULL AS BIGINT) AS {SEQ}")
+    return f"SELECT {', '.join(typed)} WHERE false"
