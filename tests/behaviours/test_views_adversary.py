@@ -455,7 +455,7 @@ def test_answers_over_answers_wait_for_late_rows(
             if batch:
                 db.append("p", batch)
             for _ in range(4):
-                db._kept._round()
+                db._kept.look_once()
         db.append("p", [(second(100), 4)])
         db._kept.catch_up()
         assert (second(20), 2) in answers(db, "ticks")
@@ -466,7 +466,7 @@ def test_answers_over_answers_go_on_while_rows_come_without_end(db: Database) ->
         db.sql(text)
     for number in range(30):
         db.append("p", [(second(5 * number), number)])
-        db._kept._round()  # something is always new to the first query
+        db._kept.look_once()  # something is always new to the first query
     assert len(answers(db, "ticks")) > 10
 
 

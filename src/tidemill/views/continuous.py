@@ -1,8 +1,12 @@
 """Kept continuous queries of a warehouse: who is due, in which order, and what becomes of errors.
 
-One thread evaluates all of them. It sleeps until rows are published in a stream that one of them
-reads (``poke``), or, for streams that go by the machine's clock, a moment. Queries come after those
-whose answers they read, so a chain of them is caught up in one round.
+Two threads evaluate them: one those that answer rows, one those that answer windows and ticks. A
+minute of rows may take seconds to sum up, and rows that came meanwhile must not wait for it. Each
+sleeps until rows are published in a stream that one of its queries reads (``poke``), until the
+other has come farther, or, for streams that go by the machine's clock, a moment. Queries come after
+those whose answers they read, so a chain of them is caught up in one round. A query that reads
+another waits until that one is complete (``Clocks``), whichever thread evaluates it, so its answers
+do not depend on who is faster.
 
 An evaluation that fails is tried again, after a pause that grows from ``RETRY_S_MIN`` to
 ``RETRY_S_MAX``; meanwhile the query stands still, and ``status`` shows the error. Nothing is lost:
@@ -14,6 +18,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -96,6 +101,7 @@ class Kept:
         self.cost_ms: float | None = None
         self.error: TidemillError | None = None
         self.retry_at_s = 0.0
+        self.turn = threading.RLock()  # one evaluation at a time
         self._retry_s = RETRY_S_MIN
         self._desk = desk
         self._names = table_names(self.definition.tree())
@@ -197,35 +203,90 @@ class Clocks:
         return clock_of_hot(self._desk.hot(table)) if clock_us is None else clock_us
 
 
+PauseOf = Callable[[Sequence[Kept]], float]
+"""How long some queries need not be looked at, unless something wakes them."""
+
+
+class Lane:
+    """A thread that evaluates some of the queries, and what wakes it."""
+
+    def __init__(self, name: str, round_: Callable[[Lane], bool], pause_s: PauseOf) -> None:
+        self.kept: tuple[Kept, ...] = ()  # in the order in which they depend on each other
+        self._round, self._pause_s = round_, pause_s
+        self._watched: frozenset[int] = frozenset()
+        self._wake = threading.Event()
+        self._is_stopping = False
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._is_stopping
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def follow(self, kept: tuple[Kept, ...]) -> None:
+        self.kept = kept
+        self._watched = frozenset(
+            begin.table_id for each in kept for begin in each.definition.streams
+        )
+        self.wake()
+
+    def wake(self) -> None:
+        if not self._wake.is_set():
+            self._wake.set()
+
+    def poke(self, table_id: int) -> None:
+        """Rows were published in a table. Cheap: called for every append."""
+        if table_id in self._watched:
+            self.wake()
+
+    def close(self) -> None:
+        """Stop, after the evaluation in progress."""
+        self._is_stopping = True
+        self._wake.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._is_stopping:
+            self._wake.clear()
+            try:
+                is_busy = self._round(self)
+            except Exception as error:  # the next round may fare better
+                _log.warning("while evaluating kept queries: %s", error)
+                is_busy = False
+            if not is_busy:
+                self._wake.wait(self._pause_s(self.kept))
+
+
 class KeptQueries:
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
         self._clocks = Clocks(desk)
         self._kept: tuple[Kept, ...] = ()  # in the order in which they depend on each other
-        self._watched: frozenset[int] = frozenset()
-        self._turn = threading.RLock()
-        self._wake = threading.Event()
-        self._is_stopping = False
-        self._thread = threading.Thread(target=self._run, name="tidemill-kept", daemon=True)
+        self._rows = Lane("tidemill-kept-rows", self._round, self._pause_s)
+        self._windows = Lane("tidemill-kept-windows", self._round, self._pause_s)
+        self._lanes = (self._rows, self._windows)
+        self._following = threading.Lock()
 
     # -- from the engine
 
     def start(self) -> None:
         self.follow()
-        self._thread.start()
+        for lane in self._lanes:
+            lane.start()
 
     def close(self) -> None:
-        """Stop, after the evaluation in progress, and note how far the queries came."""
-        self._is_stopping = True
-        self._wake.set()
-        if self._thread.is_alive():
-            self._thread.join()
-        with self._turn:
-            for kept in self._kept:
-                try:
+        """Stop, after the evaluations in progress, and note how far the queries came."""
+        for lane in self._lanes:
+            lane.close()
+        for kept in self._kept:
+            try:
+                with kept.turn:
                     kept.close()
-                except TidemillError as error:  # an empty evaluation is repeated, no more
-                    _log.warning('kept query "%s": %s', kept.table.name, error)
+            except TidemillError as error:  # an empty evaluation is repeated, no more
+                _log.warning('kept query "%s": %s', kept.table.name, error)
 
     def design(self, statement: st.CreateKeptQuery) -> NewTable:
         """The table of a kept query that is to be made; raises if it cannot be kept."""
@@ -234,7 +295,7 @@ class KeptQueries:
     def follow(self) -> None:
         """Look at the kept queries that the catalog has now."""
         point("kept.followed")
-        with self._turn:
+        with self._following:
             known = self._clocks.kept
             tables = [each for each in self._desk.snapshot().tables.values() if is_kept(each)]
             made = {
@@ -243,23 +304,25 @@ class KeptQueries:
             }
             self._clocks.kept = made
             self._kept = _in_order(made)
-            self._watched = frozenset(
-                begin.table_id for kept in self._kept for begin in kept.definition.streams
-            )
-        self._wake.set()
+            self._rows.follow(tuple(k for k in self._kept if k.definition.slide.every_row))
+            self._windows.follow(tuple(k for k in self._kept if not k.definition.slide.every_row))
+        for kept in known.values():
+            if kept.table.table_id not in made:
+                with kept.turn:  # its last evaluation has ended
+                    pass
 
     def poke(self, table_id: int) -> None:
         """Rows were published in a table. Cheap: called for every append."""
-        if table_id in self._watched and not self._wake.is_set():
-            self._wake.set()
+        for lane in self._lanes:
+            lane.poke(table_id)
 
     def catch_up(self) -> int:
         """Evaluate everything that is due now; answers the number of evaluations. If a query
         fails, the others go on, and its error is raised in the end."""
         failed: TidemillError | None = None
         count = 0
-        with self._turn:
-            for kept in self._kept:
+        for kept in self._kept:
+            with kept.turn:
                 try:
                     while kept.step():
                         count += 1
@@ -270,13 +333,18 @@ class KeptQueries:
             raise failed
         return count
 
+    def look_once(self) -> bool:
+        """One step of every query that has something to do; whether there may be more."""
+        is_busy = [self._round(lane) for lane in self._lanes]
+        return any(is_busy)
+
     def answer_before_change(self, table_id: int) -> None:
         """Before a reference table changes: evaluate what is due of the queries that read it, with
         the table as it still is. A query that fails does not hold up the change."""
         if not any(kept.reads(table_id) for kept in self._kept):
             return
-        with self._turn:
-            for kept in self._behind(table_id):
+        for kept in self._behind(table_id):
+            with kept.turn:
                 try:
                     while kept.step():
                         pass
@@ -295,35 +363,33 @@ class KeptQueries:
     def status(self) -> list[KeptStatus]:
         return [kept.status() for kept in self._kept]
 
-    # -- the thread
+    # -- the threads
 
-    def _run(self) -> None:
-        while not self._is_stopping:
-            self._wake.clear()
-            try:
-                is_busy = self._round()
-            except Exception as error:  # the next round may fare better
-                _log.warning("while evaluating kept queries: %s", error)
-                is_busy = False
-            if not is_busy:
-                self._wake.wait(self._pause_s())
-
-    def _round(self) -> bool:
-        """One step of every query that has something to do."""
+    def _round(self, lane: Lane) -> bool:
+        """One step of every query of a lane that has something to do."""
         is_busy = False
-        for kept in self._kept:
-            if self._is_stopping:
+        for kept in lane.kept:
+            if lane.is_stopping:
                 return False
             if kept.retry_at_s > time.monotonic():
                 continue
-            with self._turn:
+            with kept.turn:
                 if self._clocks.kept.get(kept.table.table_id) is not kept:
                     continue  # it was dropped meanwhile
+                before_us = kept.complete_us
                 try:
                     is_busy = kept.step() or is_busy
                 except Exception as error:
                     self._note(kept, error)
+            if kept.complete_us != before_us:
+                self._wake_others(lane)
         return is_busy
+
+    def _wake_others(self, lane: Lane) -> None:
+        """A query came farther, perhaps without an answer: others may wait for that."""
+        for other in self._lanes:
+            if other is not lane:
+                other.wake()
 
     def _note(self, kept: Kept, error: Exception) -> None:
         if self._desk.snapshot().table(kept.table.table_id) is None:
@@ -333,11 +399,11 @@ class KeptQueries:
             _log.warning('kept query "%s": %s', kept.table.name, known)
         kept.fail(known)
 
-    def _pause_s(self) -> float:
-        """Until somebody may have something to do without a row arriving."""
+    def _pause_s(self, some: Sequence[Kept]) -> float:
+        """Until one of some queries may have something to do without a row arriving."""
         waits = [IDLE_S]
         now_s = time.monotonic()
-        for kept in self._kept:
+        for kept in some:
             if kept.error is not None:
                 waits.append(max(kept.retry_at_s - now_s, 0.0))
             elif self._goes_by_machine(kept):
