@@ -25,6 +25,7 @@ GROUND_MODULES = {
     "clock",
     "config",
     "errors",
+    "executions",
     "frames",
     "lexical",
     "permissions",

@@ -25,6 +25,7 @@ from tidemill.federation.duck import Duck
 from tidemill.history.guard import Guard
 from tidemill.loads import Loads
 from tidemill.result import Result, done
+from tidemill.spooling import as_file
 from tidemill.sql import statements as st
 from tidemill.types import literal, quote
 from tidemill.writing import Desk, Writer, changed_rows, check_rejects
@@ -46,7 +47,7 @@ def copy_from(writer: Writer, loads: Loads, statement: st.CopyFrom) -> Result:
         return _load(loads, desk.table, names, statement, options, force)
     path = Path(statement.path).expanduser()
     bytes_max = MEMORY_SHARES * desk.table.settings["memory"] if desk.table.is_streaming else None
-    with loads.spooling.as_file(path, bytes_max or PIPE_BYTES_MAX) as place:
+    with as_file(path, bytes_max or PIPE_BYTES_MAX) as place:
         state = None
         if desk.table.is_streaming and place is path and path.is_file() and not force:
             state = loads.look_up(desk.table, path)

@@ -14,7 +14,6 @@ import re
 import threading
 import time
 import weakref
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache, partial
@@ -42,6 +41,7 @@ from tidemill.errors import (
     UnknownNameError,
     UnsupportedError,
 )
+from tidemill.executions import Executions
 from tidemill.federation.duck import Duck
 from tidemill.federation.explain import analyze_lines, explain_lines, timed_lines
 from tidemill.federation.past import Pins
@@ -115,10 +115,8 @@ class Database:
         self._closing: list[Callable[[], None]] = []
         self._leaving: list[Callable[[], None]] = []  # before calls in progress are waited for
         self._serving: list[Callable[[], None]] = []
-        self._is_closed = False
         self._close_lock = threading.Lock()
-        self._calls: Counter[int] = Counter()  # in progress, by thread
-        self._gate = threading.Condition()
+        self.executions = Executions(str(path), self._clock)
         try:
             self._build(files or SystemFiles(), create)
         except BaseException:
@@ -202,6 +200,7 @@ class Database:
             clock=self._clock,
             views=self._view_rows,
             spark=lambda: [spark_row(runtime, executor.place, settings)],
+            queries=self.executions.running,
         )
         self._hot = tier.tables
         self._duck = duck
@@ -245,12 +244,12 @@ class Database:
         self._keeping = keeping
         self._leaving.append(keeping.mover.leave)
         self._verifying = Verifying(self.catalog, storage, tier.tables, references)
-        self._scatter = Scatter(executor, duck, storage)
+        scatter = Scatter(executor, duck, storage)
         is_inline = isinstance(executor, InlineExecutor)
         spark = Spark(lambda: executor.is_ready, life.foresee, settings["spark_scan"])
-        self._spark_sql = SparkSqlEngine(runtime, SPARK_SETTINGS)
-        route = SparkSqlRoute(self._spark_sql, duck, self._runner, storage)
-        self._router = Router(self._runner, self._scatter, spark, None if is_inline else route)
+        engine = SparkSqlEngine(runtime, SPARK_SETTINGS)
+        route = SparkSqlRoute(engine, duck, self._runner, storage)
+        self._router = Router(self._runner, scatter, spark, None if is_inline else route)
         self._plan_for = lru_cache(maxsize=512)(self._make_plan)
         for hot in tier.tables.values():
             keeping.recall(hot)
@@ -293,13 +292,12 @@ class Database:
         return self._call(text, params, session or self.session, find)
 
     def _call(self, text: str, params: Params, session: Session, find: Find | None) -> Result:
-        self._enter()
-        token = FIND.set(find)
-        try:
-            return self._sql(text, plain_params(params), session)
-        finally:
-            FIND.reset(token)
-            self._leave()
+        with self.executions.begin(text, session):
+            token = FIND.set(find)
+            try:
+                return self._sql(text, plain_params(params), session)
+            finally:
+                FIND.reset(token)
 
     def _sql(self, text: str, params: Params, session: Session) -> Result:
         began = time.perf_counter()
@@ -351,22 +349,12 @@ class Database:
         With ``source`` and ``offset`` the append is idempotent: the same pair is stored once.
         ``rejects`` are (row as JSON, reason) pairs that a reader of files already refused; a table
         that diverts keeps them beside the rows, any other refuses the batch."""
-        self._enter()
-        try:
+        with self.executions.begin("append to " + str(table)):
             return self._writer.append(table, rows, source, offset, rejects)
-        finally:
-            self._leave()
 
     def cancel(self, thread: int | None = None) -> None:
         """Break off the statement that a thread (by its identifier) is running, or all of them."""
-        self._cancel(thread, None)
-
-    def _cancel(self, thread: int | None, why: TidemillError | None) -> None:
-        self._duck.interrupt(thread)
-        self._scatter.cancel(thread)
-        self._spark_sql.cancel(thread)
-        self._keeping.cancel(thread, why)
-        self._loads.spooling.cancel(thread)
+        self.executions.cancel_thread(thread)
 
     def close_first(self, close: Callable[[], None]) -> None:
         """Something serves this database: ``close`` ends it before the database itself."""
@@ -380,14 +368,13 @@ class Database:
         with self._close_lock:
             while self._serving:
                 self._serving.pop()()
-            self._is_closed = True
+            self.executions.close()
             for leave in self._leaving:
                 leave()
-            with self._gate:
-                own = threading.get_ident()
-                if not self._gate.wait_for(lambda: self._calls.keys() <= {own}, CLOSE_WAIT_S):
-                    self._cancel(None, ClosedError(f'warehouse "{self.path}" was closed'))
-                    self._gate.wait_for(lambda: self._calls.keys() <= {own}, CLOSE_WAIT_S)
+            if not self.executions.wait(CLOSE_WAIT_S):
+                closed = ClosedError(f'warehouse "{self.path}" was closed')
+                self.executions.cancel_thread(None, closed)
+                self.executions.wait(CLOSE_WAIT_S)
             while self._closing:
                 try:
                     self._closing.pop()()
@@ -587,22 +574,6 @@ class Database:
             table, _ = self._router.run_filled(filled)
             lines += timed_lines(table.num_rows, time.perf_counter() - began)
         return lines_result(lines, "EXPLAIN")
-
-    def _enter(self) -> None:
-        """Begin a call, if the warehouse is open; ``close`` waits for the matching ``_leave``."""
-        with self._gate:
-            if self._is_closed:
-                raise ClosedError(f'warehouse "{self.path}" is closed', hint="open it again")
-            self._calls[threading.get_ident()] += 1
-
-    def _leave(self) -> None:
-        with self._gate:
-            own = threading.get_ident()
-            self._calls[own] -= 1
-            if not self._calls[own]:
-                del self._calls[own]
-            if self._is_closed:
-                self._gate.notify_all()
 
 
 @atexit.register

@@ -19,6 +19,7 @@ from tidemill.catalog.store import Catalog
 from tidemill.clock import Clock
 from tidemill.config import Settings
 from tidemill.errors import ConflictError, TidemillError
+from tidemill.executions import cancellable
 from tidemill.federation.duck import Duck
 from tidemill.federation.past import Pins
 from tidemill.history.reading import deleted_seqs, find_keys, prune
@@ -71,7 +72,6 @@ class Keeping:
         self._settings = settings
         # what else is due from time to time, told whether work in the background is allowed
         self.on_look: Callable[[bool], None] | None = None
-        self._waiting: dict[int, JobHandle] = {}
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="tidemill-history", daemon=True)
 
@@ -115,18 +115,9 @@ class Keeping:
         return self.wait(handle).rows
 
     def wait(self, handle: JobHandle) -> Outcome:
-        """The job's outcome; ``cancel`` of the waiting thread breaks it off."""
-        own = threading.get_ident()
-        self._waiting[own] = handle
-        try:
+        """The job's outcome; who cancels the statement that waits cancels the job."""
+        with cancellable(handle.cancel, handle.progress):
             return handle.wait()
-        finally:
-            self._waiting.pop(own, None)
-
-    def cancel(self, thread: int | None = None, why: TidemillError | None = None) -> None:
-        for ident, handle in list(self._waiting.items()):
-            if thread is None or ident == thread:
-                handle.cancel(why)
 
     def _submit_move(self, hot: HotTable, upto_seq: int | None, reason: str) -> JobHandle:
         job = MoveJob(hot, self._catalog, self.storage, upto_seq, reason)

@@ -48,7 +48,6 @@ from tidemill.pipeline.load import (
 from tidemill.pipeline.loading import KNOWN, Taken
 from tidemill.pipeline.packages import Listed, list_packages
 from tidemill.pipeline.sources import SourcePoller, SourceStatus, is_as_recorded
-from tidemill.spooling import Spooling
 from tidemill.types import quote
 from tidemill.writing import check_writable
 
@@ -170,7 +169,6 @@ class Loads:
         self._desk = desk
         self._keeping = keeping
         self._clock = clock
-        self.spooling = Spooling()
         allowed = keeping.life.allows_background
         self.poller = SourcePoller(self._submit_source, desk.known, clock, may_load=allowed)
 

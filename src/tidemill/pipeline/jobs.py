@@ -257,6 +257,11 @@ class JobHandle:
         """Why the job failed or was cancelled; None if it was committed or has not ended."""
         return self._entry.error if self._entry.ended.is_set() else None
 
+    def progress(self) -> float | None:
+        """How much of it is done, by its tasks; None before it has any."""
+        record = self._pipeline.board.get(self.job_id)
+        return record.tasks_done / record.tasks if record is not None and record.tasks else None
+
     def wait(self, timeout_s: float | None = None) -> Outcome:
         """The outcome of a committed job; raises the error of one that failed."""
         if not self._entry.ended.wait(timeout_s):

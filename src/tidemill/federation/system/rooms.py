@@ -18,6 +18,7 @@ from tidemill.accept.bounds import TIME_US_MAX, TIME_US_MIN
 from tidemill.catalog.model import History, Package, Snapshot, Table
 from tidemill.clock import Clock
 from tidemill.config import Settings
+from tidemill.executions import Execution
 from tidemill.federation.system.fields import schema
 from tidemill.hot.table import HotTable
 
@@ -145,6 +146,7 @@ class Rooms:
     clock: Clock
     views: Callable[[], Iterable[Mapping[str, Any]]] = tuple
     spark: Callable[[], Iterable[Mapping[str, Any]]] = tuple
+    queries: Callable[[], Iterable[Execution]] = tuple
 
     def tables(self) -> list[Table]:
         """All tables and views by name."""
