@@ -25,15 +25,12 @@ from sqlglot import exp
 
 from tidemill.appending import Appending
 from tidemill.as_text import TEXT, text_result
-from tidemill.caller import FIND, Find, frames_of, variables_of
 from tidemill.catalog.model import Table
 from tidemill.catalog.owner import Owner
 from tidemill.catalog.store import Catalog
 from tidemill.catalog.urls import sqlite_url
 from tidemill.clock import Clock, WallClock
 from tidemill.config import Settings
-from tidemill.copying import Copied, copy_from, copy_to
-from tidemill.definitions import Definitions
 from tidemill.errors import (
     CatalogError,
     ClosedError,
@@ -51,6 +48,7 @@ from tidemill.federation.routes import LOCAL, Router, Spark
 from tidemill.federation.runner import Runner
 from tidemill.federation.scatter import Scatter
 from tidemill.federation.system import LiveRows, SystemTables
+from tidemill.folder.entering import MARK, belonging, enter, storage_of
 from tidemill.frames import is_frame, no_rows
 from tidemill.history.guard import Guard
 from tidemill.hot.ending import sync_folder
@@ -68,23 +66,25 @@ from tidemill.pipeline.lifetime import Lifetime
 from tidemill.pipeline.spark import SparkRuntime
 from tidemill.pipeline.spark_sql import SparkSqlEngine
 from tidemill.result import Result, done, lines_result
-from tidemill.session import Session
-from tidemill.spark_route import SparkSqlRoute
 from tidemill.sql import statements as st
 from tidemill.sql.locate import locate
 from tidemill.sql.params import Params, plain_params
 from tidemill.sql.parser import parse
 from tidemill.sql.spark import SPARK_SETTINGS
+from tidemill.statements.caller import FIND, Find, frames_of, variables_of
+from tidemill.statements.copying import Copied, copy_from, copy_to
+from tidemill.statements.definitions.tables import Definitions
+from tidemill.statements.session import Session
+from tidemill.statements.spark_route import SparkSqlRoute
+from tidemill.statements.verifying import Verifying
+from tidemill.statements.writing import Writer
 from tidemill.text_result import TextResult
 from tidemill.types import quote
-from tidemill.verifying import Verifying
 from tidemill.views.continuous import KeptQueries
 from tidemill.views.kept.definition import is_kept
 from tidemill.views.kept.desk import WarehouseDesk
 from tidemill.views.registry import House, Views
 from tidemill.views.status import kept_row
-from tidemill.warehouse import MARK, belonging, enter, storage_of
-from tidemill.writing import Writer
 
 TEXT_CACHED_BYTES_MAX = 10_000
 CLOSE_WAIT_S = 10.0

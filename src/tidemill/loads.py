@@ -48,8 +48,8 @@ from tidemill.pipeline.load import (
 from tidemill.pipeline.loading import KNOWN, Taken
 from tidemill.pipeline.packages import Listed, list_packages
 from tidemill.pipeline.sources import SourcePoller, SourceStatus, is_as_recorded
+from tidemill.statements.writing import check_writable
 from tidemill.types import quote
-from tidemill.writing import check_writable
 
 LOAD_PRIORITY = 5
 COLUMNS_OPTION = "tidemill.columns"  # where a source keeps its list of columns

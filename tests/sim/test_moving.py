@@ -25,8 +25,8 @@ from warehouses import compact, open_inline, quiet
 from tidemill.clock import FakeClock
 from tidemill.engine import Database
 from tidemill.hot.table import HotTable
-from tidemill.session import Session
 from tidemill.sql import parse
+from tidemill.statements.session import Session
 
 START = datetime(2024, 1, 1)
 BATCH_ROWS = 20

@@ -25,10 +25,10 @@ from tidemill.federation.duck import Duck
 from tidemill.history.guard import Guard
 from tidemill.loads import Loads
 from tidemill.result import Result, done
-from tidemill.spooling import as_file
 from tidemill.sql import statements as st
+from tidemill.statements.spooling import as_file
+from tidemill.statements.writing import Desk, Writer, changed_rows, check_rejects
 from tidemill.types import literal, quote
-from tidemill.writing import Desk, Writer, changed_rows, check_rejects
 
 FORCE = "force"
 PIPE_BYTES_MAX = 4 << 30

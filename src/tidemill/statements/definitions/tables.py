@@ -33,11 +33,11 @@ from tidemill.publishing import DELTA
 from tidemill.result import Result, done
 from tidemill.sql import statements as st
 from tidemill.sql.params import Params
+from tidemill.statements.writing import check_writable
 from tidemill.types import Column, SqlType, quote
 from tidemill.views.continuous import KeptQueries
 from tidemill.views.kept.definition import is_kept
 from tidemill.views.registry import Views
-from tidemill.writing import check_writable
 
 RunQuery = Callable[[st.Query, Params], Result]
 """Runs a query for the session whose statement is carried out."""

@@ -1,0 +1,1 @@
+"""Statements: each is carried out here, always for its session."""

@@ -1,0 +1,1 @@
+"""Definitions: CREATE, ALTER and DROP."""
