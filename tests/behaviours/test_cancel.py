@@ -62,7 +62,9 @@ def test_a_text_ends_with_the_statement_that_was_cancelled(tmp_path: Path) -> No
     """Also if the request comes while none of its statements is within DuckDB."""
     with tidemill.open(tmp_path) as db:
         db.sql("CREATE TABLE r (a INT)")
-        thread = threading.Thread(target=lambda: running(db, f"{ENDLESS}; INSERT INTO r VALUES (1)"))
+        thread = threading.Thread(
+            target=lambda: running(db, f"{ENDLESS}; INSERT INTO r VALUES (1)")
+        )
         thread.start()
         while thread.is_alive():
             for execution in db.executions.running():

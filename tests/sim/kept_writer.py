@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from sim import writer as w
 
 import tidemill
-from tidemill import keeping
+from tidemill.pipeline import keeping
 from tidemill.hot import crash
 from tidemill.pipeline import backfill
 from tidemill.views import continuous

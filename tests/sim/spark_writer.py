@@ -10,7 +10,7 @@ import sys
 from datetime import datetime, timedelta
 
 import tidemill
-from tidemill import keeping
+from tidemill.pipeline import keeping
 from tidemill.pipeline import move
 
 START = datetime(2024, 1, 1)

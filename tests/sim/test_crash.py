@@ -30,7 +30,7 @@ import pytest
 from sim import writer as w
 
 import tidemill
-from tidemill import keeping
+from tidemill.pipeline import keeping
 from tidemill.hot import crash, published, tier
 from tidemill.hot import rows as stored
 

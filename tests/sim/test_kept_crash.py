@@ -23,7 +23,7 @@ from sim.test_crash import Lives
 from warehouses import copy_warehouse, difference
 
 import tidemill
-from tidemill import keeping
+from tidemill.pipeline import keeping
 from tidemill.hot import crash
 from tidemill.pipeline import backfill
 from tidemill.views import continuous

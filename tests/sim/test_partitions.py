@@ -18,7 +18,7 @@ from warehouses import compact, flush, open_inline, quiet
 
 from tidemill.clock import FakeClock
 from tidemill.engine import Database
-from tidemill.keeping import MOVE_PRIORITY
+from tidemill.pipeline.keeping import MOVE_PRIORITY
 from tidemill.pipeline.compact import ExpireJob
 
 START = datetime(2024, 1, 1)

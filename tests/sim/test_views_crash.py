@@ -23,7 +23,7 @@ from sim.test_crash import PASSES_MAX, Lives
 from warehouses import difference
 
 import tidemill
-from tidemill import keeping
+from tidemill.pipeline import keeping
 from tidemill.hot import crash, published, tier
 from tidemill.hot import rows as stored
 

@@ -25,6 +25,7 @@ from typing import Any, Protocol
 from tidemill.catalog.model import Table
 from tidemill.clock import Clock
 from tidemill.errors import BackpressureError, ClosedError, TidemillError
+from tidemill.executions import cancellable
 from tidemill.pipeline.executor import (
     Executor,
     Function,
@@ -270,6 +271,11 @@ class JobHandle:
             raise self._entry.error
         assert self._entry.outcome is not None
         return self._entry.outcome
+
+    def wait_cancellable(self) -> Outcome:
+        """The same for a statement: whoever cancels the statement cancels the job."""
+        with cancellable(self.cancel, self.progress):
+            return self.wait()
 
     def cancel(self, why: TidemillError | None = None) -> bool:
         """Whether the job will end without a commit; waits for nothing. ``why`` is what those who

@@ -1,4 +1,4 @@
-"""Writing: append, INSERT, UPDATE and DELETE, from any form to the table that keeps it.
+"""Writing: append and INSERT, from any form to the table that keeps it.
 
 Rows for a streaming table are accepted and given to the hot tier; rows for a reference table are
 accepted by the same rules and inserted by DuckDB. Either way a statement is all or nothing.
@@ -6,78 +6,57 @@ accepted by the same rules and inserted by DuckDB. Either way a statement is all
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
-from decimal import Decimal
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import duckdb
 import pyarrow as pa
 from sqlglot import exp
 
-from tidemill.accept.cast import FATAL, Caster
-from tidemill.accept.defaults import Defaults
-from tidemill.accept.rows import Acceptor, Checked, divert_hint, read
-from tidemill.accept.single import RowReader
+from tidemill.accept.rows import Checked, divert_hint, read
 from tidemill.catalog.model import Table
-from tidemill.catalog.store import Catalog
-from tidemill.config import DUCKDB_CLOSED
 from tidemill.errors import (
     QueryError,
     RowsRejectedError,
-    TidemillError,
     UnknownNameError,
     UnsupportedError,
 )
-from tidemill.federation.duck import translated
-from tidemill.federation.planner import make_plan
 from tidemill.federation.references import References, physical_name
-from tidemill.federation.runner import Runner
 from tidemill.hot.intake import Accepted, AppendResult
 from tidemill.hot.table import HotTable
 from tidemill.result import Result, done
 from tidemill.sql import statements as st
 from tidemill.sql.inserts import DEFAULT
-from tidemill.sql.params import Params, bind_rows
-from tidemill.threads import PerThread
+from tidemill.sql.params import bind_rows
+from tidemill.statements.call import Call, Handlers, RunQuery
+from tidemill.statements.changing import changed_rows
+from tidemill.statements.naming import check_writable
+from tidemill.statements.targets import Target, Targets
+from tidemill.subscribers import Subscribers
 from tidemill.types import quote
-from tidemill.views.kept.definition import is_kept
 
 OFFSET_MAX = 2**63 - 1
 SOURCE_CHARS_MAX = 1_000
-
-RunQuery = Callable[[st.Query, Params], Result]
-"""Runs a query for the session whose statement is carried out."""
-Changing = Callable[[int], AbstractContextManager[None]]
-
-
-@dataclass(frozen=True)
-class Desk:
-    """What accepts rows for one table, as one snapshot of the catalog describes it."""
-
-    table: Table
-    acceptor: Acceptor
-    reader: RowReader
 
 
 class Writer:
     def __init__(
         self,
-        catalog: Catalog,
+        targets: Targets,
         hot: Mapping[int, HotTable],
         references: References,
-        runner: Runner,
-        changing: Changing = lambda _: nullcontext(),
+        changes: Subscribers[int],
+        query: RunQuery,
     ) -> None:
-        """``changing`` is entered around a change of a reference table, by its id."""
-        self._changing = changing
-        self._catalog = catalog
+        """``changes`` are told of a reference table, by its id, before it changes."""
+        self.targets = targets
         self._hot = hot
         self._references = references
-        self._runner = runner
-        self._casting = PerThread(_new_connection)
-        self._desks: dict[str, Desk] = {}
+        self._changes = changes
+        self._query = query
+
+    @property
+    def handlers(self) -> Handlers:
+        return {st.Insert: self.insert}
 
     # -- append
 
@@ -89,53 +68,53 @@ class Writer:
         offset: int | None,
         rejects: Sequence[tuple[str, str]] = (),
     ) -> AppendResult:
-        desk = self._desk(name)
-        check_writable(desk.table)
+        target = self.targets.get(name)
+        check_writable(target.table)
         if source is None and offset is None and not rejects:
-            row = self._single(desk, rows)
-            if row is not None and self._hot_of(desk.table).append_row(row):
+            row = self._single(target, rows)
+            if row is not None and self._hot_of(target.table).append_row(row):
                 return AppendResult(1, stored=1)
         _check_source(source, offset)
-        given = read(rows, desk.table, desk.acceptor.defaults)
-        if self._is_repeat(desk, source, offset):
+        given = read(rows, target.table, target.acceptor.defaults)
+        if self._is_repeat(target, source, offset):
             return AppendResult(given.num_rows + len(rejects), is_repeat=True)
-        check_rejects(rejects, desk.table)
-        checked = desk.acceptor.accept(given)
+        check_rejects(rejects, target.table)
+        checked = target.acceptor.accept(given)
         checked = Checked(checked.batches, (*checked.rejects, *rejects))
-        return self.store(desk, checked, source, offset)
+        return self.store(target, checked, source, offset)
 
     def append_answers(self, table: Table, rows: pa.Table, source: str, offset: int) -> None:
         """Store what a kept query answered, once for each offset."""
-        desk = self._desk(table.name)
-        if not self._is_repeat(desk, source, offset):
-            self.store(desk, desk.acceptor.accept(rows), source, offset)
+        target = self.targets.get(table.name)
+        if not self._is_repeat(target, source, offset):
+            self.store(target, target.acceptor.accept(rows), source, offset)
 
-    def _is_repeat(self, desk: Desk, source: str | None, offset: int | None) -> bool:
+    def _is_repeat(self, target: Target, source: str | None, offset: int | None) -> bool:
         """A repeat is acknowledged whatever the table would say of its rows today."""
-        if source is None or offset is None or not desk.table.is_streaming:
+        if source is None or offset is None or not target.table.is_streaming:
             return False
-        return self._hot_of(desk.table).is_acknowledged(source, offset)
+        return self._hot_of(target.table).is_acknowledged(source, offset)
 
-    def _single(self, desk: Desk, rows: Any) -> tuple[Any, ...] | None:
-        if not desk.reader.is_usable or not desk.table.is_streaming:
+    def _single(self, target: Target, rows: Any) -> tuple[Any, ...] | None:
+        if not target.reader.is_usable or not target.table.is_streaming:
             return None
         if type(rows) is dict:
-            return desk.reader.read_dict(rows)
-        return desk.reader.read_tuple(rows) if type(rows) is tuple else None
+            return target.reader.read_dict(rows)
+        return target.reader.read_tuple(rows) if type(rows) is tuple else None
 
     def store(
-        self, desk: Desk, checked: Checked, source: str | None = None, offset: int | None = None
+        self, target: Target, checked: Checked, source: str | None = None, offset: int | None = None
     ) -> AppendResult:
-        if desk.table.is_streaming:
+        if target.table.is_streaming:
             accepted = Accepted(checked.batches, checked.rejects, source, offset)
-            return self._hot_of(desk.table).append(accepted)
+            return self._hot_of(target.table).append(accepted)
         if source is not None:
             raise UnsupportedError(
-                f'reference table "{desk.table.name}" keeps no source offsets',
+                f'reference table "{target.table.name}" keeps no source offsets',
                 hint="append without source and offset, or use a streaming table",
             )
-        rows = pa.Table.from_batches(checked.batches, desk.table.schema)
-        self._insert_reference(desk.table, rows, "")
+        rows = pa.Table.from_batches(checked.batches, target.table.schema)
+        self._insert_reference(target.table, rows, "")
         return AppendResult(rows.num_rows, stored=rows.num_rows)
 
     def _hot_of(self, table: Table) -> HotTable:
@@ -144,55 +123,13 @@ class Writer:
             raise UnknownNameError(f'table "{table.name}" was dropped')
         return hot
 
-    def _desk(self, name: str) -> Desk:
-        table = self._catalog.snapshot().find(name)
-        known = self._desks.get(name)
-        if known is not None and known.table is table:
-            return known
-        self._refuse_system(name)
-        table = self._catalog.snapshot().get(name)
-        if table.is_view or table.is_digest:
-            raise UnsupportedError(
-                f'view "{table.name}" can be read but not written',
-                hint="append to the streams that it reads",
-            )
-        defaults = Defaults(self._evaluate)
-        desk = Desk(
-            table,
-            Acceptor(table, Caster(self._cast_connection, self._forget_connection), defaults),
-            RowReader(table, defaults),
-        )
-        self._desks = {**self._desks, name: desk} if len(self._desks) < 10_000 else {name: desk}
-        return desk
-
-    def _refuse_system(self, name: str) -> None:
-        if self._catalog.snapshot().find(name) is None and ("$" in name or "." in name):
-            raise UnsupportedError(
-                f'"{name}" can be read but not written',
-                hint="side tables and system tables are filled by Tidemill itself",
-            )
-
-    def _evaluate(self, sql: str) -> pa.Table:
-        try:
-            return self._cast_connection().sql(sql).to_arrow_table()
-        except FATAL as error:
-            self._forget_connection()
-            raise translated(error) from error
-
-    def _cast_connection(self) -> duckdb.DuckDBPyConnection:
-        """A small DuckDB of this thread, whose Arrow output keeps every type as it is."""
-        return self._casting.get()
-
-    def _forget_connection(self) -> None:
-        """After a fatal error DuckDB refuses everything; the next cast gets a new connection."""
-        self._casting.forget()
-
     # -- insert
 
-    def insert(self, statement: st.Insert, params: Params, query: RunQuery) -> Result:
-        desk = self.desk_at(statement.table, statement)
-        columns = self.columns_of(desk.table, statement.columns, statement)
-        if statement.tail and desk.table.is_streaming:
+    def insert(self, call: Call[st.Insert]) -> Result:
+        statement, params = call.statement, call.params
+        target = self.targets.at(statement.table, statement)
+        columns = self.columns_of(target.table, statement.columns, statement)
+        if statement.tail and target.table.is_streaming:
             raise UnsupportedError(
                 "INSERT into a streaming table takes neither ON CONFLICT nor RETURNING",
                 hint="set on_conflict on the table",
@@ -201,29 +138,29 @@ class Writer:
         template = statement.rows if statement.rows is not None else statement.template
         if template is not None:
             rows = bind_rows(template, params)
-            if len(rows) == 1 and self._insert_single(desk, rows[0], columns, statement):
+            if len(rows) == 1 and self._insert_single(target, rows[0], columns, statement):
                 return done("INSERT 1")
-            checked = self._check_rows(desk, rows, columns)
+            checked = self._check_rows(target, rows, columns)
         else:
             assert statement.query is not None
-            checked = self._check_query(desk, statement, statement.query, columns, params, query)
-        if desk.table.is_streaming:
-            stored = self.store(desk, checked)
+            checked = self._check_query(target, call, statement.query, columns)
+        if target.table.is_streaming:
+            stored = self.store(target, checked)
             return done(f"INSERT {stored.stored}")
-        table = pa.Table.from_batches(checked.batches, desk.table.schema)
-        return self._insert_reference(desk.table, table, statement.tail)
+        table = pa.Table.from_batches(checked.batches, target.table.schema)
+        return self._insert_reference(target.table, table, statement.tail)
 
     def _insert_single(
-        self, desk: Desk, row: tuple[Any, ...], columns: Sequence[str], statement: st.Insert
+        self, target: Target, row: tuple[Any, ...], columns: Sequence[str], statement: st.Insert
     ) -> bool:
         if statement.columns is None:
-            plain = self._single(desk, row)
+            plain = self._single(target, row)
         else:
-            plain = self._single(desk, dict(zip(columns, row, strict=True)))
-        return plain is not None and self._hot_of(desk.table).append_row(plain)
+            plain = self._single(target, dict(zip(columns, row, strict=True)))
+        return plain is not None and self._hot_of(target.table).append_row(plain)
 
     def _check_rows(
-        self, desk: Desk, rows: Sequence[Sequence[Any]], columns: Sequence[str]
+        self, target: Target, rows: Sequence[Sequence[Any]], columns: Sequence[str]
     ) -> Checked:
         """Literal rows, in their order; DEFAULT as a value leaves the column out of its row."""
         kept = []
@@ -236,30 +173,29 @@ class Writer:
             pairs = zip(columns, row, strict=True)
             kept.append({name: value for name, value in pairs if value is not DEFAULT})
         if not any(kept):
-            return desk.acceptor.accept(self._all_default(desk, len(kept)))
-        return desk.acceptor.accept(read(kept, desk.table, desk.acceptor.defaults))
+            return target.acceptor.accept(self._all_default(target, len(kept)))
+        return target.acceptor.accept(read(kept, target.table, target.acceptor.defaults))
 
     def _check_query(
         self,
-        desk: Desk,
-        statement: st.Insert,
+        target: Target,
+        call: Call[st.Insert],
         body: exp.Expression,
         columns: Sequence[str],
-        params: Params,
-        run: RunQuery,
         first_row: int = 1,
     ) -> Checked:
+        statement = call.statement
         query = st.Query(body, text=statement.text, position=statement.position)
         try:
-            answer = run(query, params).table
+            answer = self._query(call.of(query)).table
         except QueryError:
-            rows = body.expressions if isinstance(body, exp.Values) and not params else []
+            rows = body.expressions if isinstance(body, exp.Values) and not call.params else []
             if len(rows) < 2:
                 raise
             # VALUES get one type a column, which a text and a time do not have: row by row, then.
             bodies = [exp.Values(expressions=[row.copy()]) for row in rows]
             parts = [
-                self._check_query(desk, statement, body, columns, params, run, number)
+                self._check_query(target, call, body, columns, number)
                 for number, body in enumerate(bodies, 1)
             ]
             batches = tuple(batch for part in parts for batch in part.batches)
@@ -272,18 +208,18 @@ class Writer:
                 hint=f"the columns are {', '.join(columns)}",
                 position=statement.position,
             )
-        return desk.acceptor.accept(answer.rename_columns(columns), first_row)
+        return target.acceptor.accept(answer.rename_columns(columns), first_row)
 
-    def _all_default(self, desk: Desk, count: int) -> pa.Table:
-        first = desk.table.columns[0]
-        return pa.table({first.name: desk.acceptor.defaults.array(first, count)})
+    def _all_default(self, target: Target, count: int) -> pa.Table:
+        first = target.table.columns[0]
+        return pa.table({first.name: target.acceptor.defaults.array(first, count)})
 
     def _insert_reference(self, table: Table, rows: pa.Table, tail: str) -> Result:
         target = f"reference.{physical_name(table.table_id)}"
         names = ", ".join(quote(name) for name in rows.column_names)
         sql = f"INSERT INTO {target} ({names}) SELECT * FROM tm_rows {tail}"
-        with self._changing(table.table_id):
-            answer, types = self._references.write(sql, {}, {"tm_rows": rows})
+        self._changes.tell(table.table_id)
+        answer, types = self._references.write(sql, {}, {"tm_rows": rows})
         if "returning" in tail.lower():
             return Result(answer, types, f"INSERT {answer.num_rows}")
         return done(f"INSERT {changed_rows(answer, rows.num_rows)}")
@@ -294,57 +230,6 @@ class Writer:
         if names is None:
             return [column.name for column in table.columns]
         return [table.get_column(name, statement.position).name for name in names]
-
-    def desk_at(self, name: str, statement: st.Statement) -> Desk:
-        try:
-            desk = self._desk(name)
-            check_writable(desk.table)
-            return desk
-        except TidemillError as error:
-            error.position = error.position or statement.position
-            raise
-
-    # -- update and delete
-
-    def change(self, statement: st.Change, params: Params) -> Result:
-        self._refuse_system(statement.table)
-        snapshot = self._catalog.snapshot()
-        table = snapshot.get(statement.table, statement.position)
-        if table.is_view or table.is_digest:
-            raise UnsupportedError(
-                f'view "{table.name}" can be read but not written', position=statement.position
-            )
-        if table.is_streaming:
-            raise UnsupportedError(
-                f'{statement.kind.upper()} of streaming table "{table.name}" is not supported yet',
-                hint="rows leave by retention, CREATE OR REPLACE empties a table, and with a "
-                "PRIMARY KEY on_conflict = 'replace' corrects single rows",
-                position=statement.position,
-            )
-        plan = make_plan(statement.body, snapshot, params)
-        filled = self._runner.fill(plan, params)
-        with self._changing(table.table_id):
-            answer, types = self._references.write(filled.sql, filled.values, filled.sources)
-        tag = statement.kind.upper()
-        if statement.body.args.get("returning"):
-            return Result(answer, types, f"{tag} {answer.num_rows}")
-        return done(f"{tag} {changed_rows(answer, 0)}")
-
-
-def check_writable(table: Table) -> None:
-    """Refuse rows for a table that a kept query fills."""
-    if is_kept(table):
-        raise UnsupportedError(
-            f'table "{table.name}" keeps the answers of a query and takes no other rows',
-            hint="append to the streams that it reads",
-        )
-
-
-def _new_connection() -> duckdb.DuckDBPyConnection:
-    connection = duckdb.connect(":memory:", config={**DUCKDB_CLOSED})
-    for setting in ("arrow_lossless_conversion = true", "TimeZone = 'UTC'", "threads = 1"):
-        connection.execute(f"SET {setting}")
-    return connection
 
 
 def _check_source(source: str | None, offset: int | None) -> None:
@@ -365,11 +250,3 @@ def check_rejects(rejects: Sequence[tuple[str, str]], table: Table) -> None:
             detail=f"for example: {rejects[0][1]}",
             hint=divert_hint(table),
         )
-
-
-def changed_rows(answer: pa.Table, otherwise: int) -> int:
-    """DuckDB answers a change with one row that counts."""
-    if answer.num_columns == 1 and answer.num_rows == 1:
-        value = answer.column(0)[0].as_py()
-        return int(value) if isinstance(value, int | Decimal) else otherwise
-    return otherwise

@@ -20,6 +20,7 @@ from typing import Protocol
 from tidemill.catalog.model import NewTable, Table
 from tidemill.errors import TidemillError
 from tidemill.hot.crash import point
+from tidemill.hot.table import HotTable
 from tidemill.sql import statements as st
 from tidemill.views.kept.closes import Closes
 from tidemill.views.kept.creating import design, has_own_time
@@ -248,9 +249,9 @@ class KeptQueries:
             )
         self._wake.set()
 
-    def poke(self, table_id: int) -> None:
-        """Rows were published in a table. Cheap: called for every append."""
-        if table_id in self._watched and not self._wake.is_set():
+    def poke(self, hot: HotTable) -> None:
+        """Rows of a stream were published. Cheap: called for every append."""
+        if hot.table.table_id in self._watched and not self._wake.is_set():
             self._wake.set()
 
     def catch_up(self) -> int:

@@ -16,12 +16,19 @@ from __future__ import annotations
 from tidemill.federation.system.counting import LiveRows
 from tidemill.federation.system.fields import INFORMATION_NAMES, NAMES, SCHEMA, schema
 from tidemill.federation.system.makers import SystemTables
-from tidemill.federation.system.rooms import JobLike, MoveLike, PackageCount, SourceState
+from tidemill.federation.system.rooms import (
+    ContributedRows,
+    JobLike,
+    MoveLike,
+    PackageCount,
+    SourceState,
+)
 
 __all__ = [
     "INFORMATION_NAMES",
     "NAMES",
     "SCHEMA",
+    "ContributedRows",
     "JobLike",
     "LiveRows",
     "MoveLike",

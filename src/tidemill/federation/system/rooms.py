@@ -123,6 +123,19 @@ def count_packages(packages: Iterable[Package]) -> list[PackageCount]:
     return [PackageCount(*key, *sums) for key, sums in counts.items()]
 
 
+class ContributedRows:
+    """The rows of a system table that several rooms know of, each its own."""
+
+    def __init__(self) -> None:
+        self._calls: tuple[Callable[[], Iterable[Mapping[str, Any]]], ...] = ()
+
+    def add(self, call: Callable[[], Iterable[Mapping[str, Any]]]) -> None:
+        self._calls = (*self._calls, call)
+
+    def __call__(self) -> list[Mapping[str, Any]]:
+        return [row for call in self._calls for row in call()]
+
+
 CountRows = Callable[[Table, History, AbstractSet[int], int | None], int]
 """Counts the rows of a history, with the numbers of those that rows in memory replaced, and the
 oldest time that may be seen."""
