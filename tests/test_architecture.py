@@ -20,36 +20,43 @@ PACKAGE = "tidemill"
 GROUND = "ground"
 GROUND_MODULES = {
     "as_text",
-    "caller",
     "checksums",
     "clock",
+    "closing",
     "config",
     "errors",
+    "executions",
     "frames",
     "lexical",
     "permissions",
     "python_values",
     "rendering",
     "result",
+    "subscribers",
     "text_result",
     "threads",
     "types",
 }
 ENGINE = "engine"
+ASSEMBLY = "assembly"  # what the engine is put together by
 FACE = "tidemill"  # the package's own names, which come with their first use
 LEVELS: tuple[frozenset[str], ...] = (
     frozenset({GROUND}),
     frozenset({"sql"}),
     frozenset({"catalog"}),
     frozenset({"hot", "accept", "history", "changes"}),
-    frozenset({"digests", "stream"}),
+    frozenset({"digests", "stream", "folder"}),
     frozenset({"federation", "pipeline"}),
     frozenset({"views", "queues"}),
+    frozenset({"statements"}),
+    frozenset({ASSEMBLY}),
     frozenset({ENGINE}),
     frozenset({"server"}),
     frozenset({FACE}),
     frozenset({"cli", "console"}),
 )
+
+ROOMS = {room for level in LEVELS for room in level}
 
 # Imports inside functions are allowed here only: (room or module, imported package). pyspark
 # starts lazily in its room; results become data frames of libraries that most programs never
@@ -60,7 +67,7 @@ LAZY_ALLOWED = {
     ("result", "pandas"),
     ("result", "polars"),
     ("cli.sql", PACKAGE),
-    ("publishing", PACKAGE),  # deltalake, for the few tables that publish
+    ("history.publishing", PACKAGE),  # deltalake, for the few tables that publish
 }
 SPARK_ROOM = "pipeline"
 
@@ -125,8 +132,8 @@ def room_of(module: str) -> str:
         return FACE
     if parts[1] in GROUND_MODULES:
         return GROUND
-    known = {room for level in LEVELS for room in level}
-    return parts[1] if parts[1] in known else ENGINE
+    assert parts[1] in ROOMS, f"{module} is in no room"
+    return parts[1]
 
 
 def level_of(room: str) -> int:
@@ -138,7 +145,13 @@ IMPORTS = [found for path in sorted(SOURCE.rglob("*.py")) for found in find_impo
 
 def test_every_folder_is_a_known_room() -> None:
     folders = {path.parent.name for path in (SOURCE / PACKAGE).glob("*/__init__.py")}
-    assert folders <= {room for level in LEVELS for room in level}
+    assert folders <= ROOMS
+
+
+def test_every_other_module_is_of_the_ground_floor() -> None:
+    """What belongs to a room is in its folder."""
+    modules = {path.stem for path in (SOURCE / PACKAGE).glob("*.py")}
+    assert modules == GROUND_MODULES | {ENGINE, "__init__"}
 
 
 def test_imports_point_down() -> None:
@@ -180,6 +193,39 @@ def test_no_other_import_hides_in_a_function() -> None:
 
     wrong = [str(found) for found in IMPORTS if found.lazy and not allowed(found)]
     assert not wrong, "\n".join(wrong)
+
+
+BUILDERS = [SOURCE / PACKAGE / f"{ENGINE}.py", *(SOURCE / PACKAGE / ASSEMBLY).glob("*.py")]
+
+
+def own_attributes(node: ast.AST) -> bool:
+    """Whether an assignment is to names, or to attributes of the object itself."""
+    parts = node.elts if isinstance(node, ast.Tuple) else [node]
+    held = [each.value for each in parts if isinstance(each, ast.Attribute)]
+    return all(isinstance(each, ast.Name) and each.id == "self" for each in held)
+
+
+@pytest.mark.parametrize("path", BUILDERS, ids=module_name)
+def test_objects_are_complete_when_they_are_made(path: Path) -> None:
+    """Whoever puts the rooms together assigns nothing to them afterwards."""
+    wrong = [
+        f"{path.name}:{node.lineno} {ast.unparse(node)}"
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Assign) and not all(map(own_attributes, node.targets))
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+BUILDER_LINES_MAX = 40
+
+
+@pytest.mark.parametrize("path", BUILDERS, ids=module_name)
+def test_a_floor_is_built_in_a_few_lines(path: Path) -> None:
+    functions = [
+        node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)
+    ]
+    lengths = {node.name: (node.end_lineno or 0) - node.lineno + 1 for node in functions}
+    assert not {name: n for name, n in lengths.items() if n > BUILDER_LINES_MAX}
 
 
 def modules_after(statement: str) -> set[str]:

@@ -51,7 +51,7 @@ def open_inline(path: Path, clock: Clock | None = None, **settings: object) -> D
 def quiet() -> Iterator[pytest.MonkeyPatch]:
     """Warehouses opened meanwhile compact, expire and move when a test says so, and only then."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tidemill.keeping.LOOK_EVERY_S", 1e6)
+        patch.setattr("tidemill.pipeline.keeping.LOOK_EVERY_S", 1e6)
         yield patch
 
 
@@ -67,7 +67,7 @@ def compact(db: Database, *tables: str) -> int:
     for name in tables:
         table = db.catalog.snapshot().get(name)
         hot = db._hot[table.table_id]
-        while (handle := db._keeping.compact(table, hot)) is not None:
+        while (handle := db._keeping.compaction.compact(table, hot)) is not None:
             handle.wait()
             jobs += 1
     return jobs

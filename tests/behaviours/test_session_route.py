@@ -10,7 +10,7 @@ from warehouses import open_inline, quiet
 
 import tidemill
 from tidemill.federation.scatter import Scatter
-from tidemill.session import Session
+from tidemill.statements.session import Session
 
 KINDS = {
     "h": "HUGEINT",

@@ -24,9 +24,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from sim import writer as w
 
 import tidemill
-from tidemill import keeping
 from tidemill.hot import crash
-from tidemill.pipeline import backfill
+from tidemill.pipeline import backfill, keeping
 from tidemill.views import continuous
 from tidemill.views.kept import ledger
 

@@ -10,8 +10,7 @@ import sys
 from datetime import datetime, timedelta
 
 import tidemill
-from tidemill import keeping
-from tidemill.pipeline import move
+from tidemill.pipeline import keeping, move
 
 START = datetime(2024, 1, 1)
 ROUNDS_MAX = 50

@@ -30,9 +30,9 @@ import pytest
 from sim import writer as w
 
 import tidemill
-from tidemill import keeping
 from tidemill.hot import crash, published, tier
 from tidemill.hot import rows as stored
+from tidemill.pipeline import keeping
 
 ACKS_MAX = 150
 RANDOM_DEATHS = 3  # for each round of named points

@@ -23,9 +23,8 @@ from sim.test_crash import Lives
 from warehouses import copy_warehouse, difference
 
 import tidemill
-from tidemill import keeping
 from tidemill.hot import crash
-from tidemill.pipeline import backfill
+from tidemill.pipeline import backfill, keeping
 from tidemill.views import continuous
 from tidemill.views.kept import ledger
 

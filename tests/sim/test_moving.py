@@ -25,8 +25,8 @@ from warehouses import compact, open_inline, quiet
 from tidemill.clock import FakeClock
 from tidemill.engine import Database
 from tidemill.hot.table import HotTable
-from tidemill.session import Session
 from tidemill.sql import parse
+from tidemill.statements.session import Session
 
 START = datetime(2024, 1, 1)
 BATCH_ROWS = 20
@@ -352,7 +352,7 @@ def test_files_stay_while_a_reader_holds_their_snapshot(tmp_path: Path) -> None:
             db.append("t", _rows(0, batch))
             db.sql("FLUSH t")
         query = parse("SELECT count(*), sum(id) FROM t")[0]
-        reader = db._router.fill(db._plan(query, None), None, "local")
+        reader = db._router.fill(db._querying.plan(query, None), None, "local")
         assert compact(db, "t")
         clock.advance(7_200)
         db.append("t", _rows(0, 6))

@@ -18,8 +18,8 @@ from warehouses import compact, flush, open_inline, quiet
 
 from tidemill.clock import FakeClock
 from tidemill.engine import Database
-from tidemill.keeping import MOVE_PRIORITY
 from tidemill.pipeline.compact import ExpireJob
+from tidemill.pipeline.keeping import MOVE_PRIORITY
 
 START = datetime(2024, 1, 1)
 START_US = 1_704_067_200_000_000

@@ -22,7 +22,6 @@ from warehouses import open_inline, quiet
 
 from tidemill.engine import Database
 from tidemill.pipeline.executor import PipelineError
-from tidemill.pipeline.jobs import JobHandle
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("no_spark")]
 WAIT_S = 240.0
@@ -135,12 +134,11 @@ def _workers() -> list[int]:
     return [pid for pid in daemons if known[pid][0] in daemons and is_ours(pid)]
 
 
-def _kill_workers_of(db: Database, handle: JobHandle) -> int:
+def _kill_workers_of(db: Database, job_id: str) -> int:
     """Kill all workers once the job has shown progress; answers how many."""
     pause = threading.Event()
-    while not handle.done():
-        record = db._keeping.pipeline.board.get(handle.job_id)
-        if record is not None and record.tasks_done and (workers := _workers()):
+    while (record := db._keeping.pipeline.board.get(job_id)) and not record.is_ended:
+        if record.tasks_done and (workers := _workers()):
             for pid in workers:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
@@ -163,7 +161,7 @@ def test_workers_killed_from_outside_change_no_answer(tmp_path: Path) -> None:
         rows = _create(db)
         hot = next(iter(db._hot.values()))
         handle = db._keeping._submit_move(hot, None, "a test")
-        _kill_workers_of(db, handle)
+        _kill_workers_of(db, handle.job_id)
         with suppress(PipelineError):
             handle.wait(WAIT_S)
         _check(db, rows)
@@ -181,7 +179,7 @@ def test_workers_killed_from_outside_change_no_answer(tmp_path: Path) -> None:
         copying = threading.Thread(target=copy)
         copying.start()
         pause = threading.Event()
-        while not (loads := _handles(db)) and copying.is_alive():
+        while not (loads := _running_loads(db)) and copying.is_alive():
             pause.wait(POLL_S)
         for load in loads:
             _kill_workers_of(db, load)
@@ -197,8 +195,9 @@ def test_workers_killed_from_outside_change_no_answer(tmp_path: Path) -> None:
         _check(db, rows)
 
 
-def _handles(db: Database) -> list[JobHandle]:
-    return list(db._keeping._waiting.values())
+def _running_loads(db: Database) -> list[str]:
+    records = db._keeping.pipeline.board.records()
+    return [each.job_id for each in records if each.kind == "load" and not each.is_ended]
 
 
 # -- the driver

@@ -13,7 +13,7 @@ from warehouses import open_inline, quiet
 from tidemill.clock import FakeClock, from_us
 from tidemill.engine import Database
 from tidemill.hot.marks import Marks
-from tidemill.keeping import MAX_US
+from tidemill.pipeline.compaction import MAX_US
 
 START = datetime(2024, 1, 1)
 SECOND_US = 1_000_000
@@ -177,7 +177,7 @@ def test_a_row_that_a_compaction_left_out_is_there(db: Database, clock: FakeCloc
     db._keeping._submit_move(hot, 2, "the first two").wait()
     db.append("t", [(START, 0, 2)])
     db._keeping._submit_move(hot, 3, "with the deletes").wait()
-    db._keeping._submit_compact(hot.table, MAX_US).wait()
+    db._keeping.compaction.submit(hot.table, MAX_US).wait()
     db.sql("FLUSH t")
     assert _then(db, moment) == [(0, 1), (1, 1), (2, 1), (3, 1)]
 

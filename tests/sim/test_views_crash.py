@@ -23,9 +23,9 @@ from sim.test_crash import PASSES_MAX, Lives
 from warehouses import difference
 
 import tidemill
-from tidemill import keeping
 from tidemill.hot import crash, published, tier
 from tidemill.hot import rows as stored
+from tidemill.pipeline import keeping
 
 ACKS_MAX = 60
 RANDOM_DEATHS = 3

@@ -30,9 +30,9 @@ import pyarrow as pa
 from pyarrow import csv
 
 import tidemill
-from tidemill import keeping
 from tidemill.hot import crash, published, tier
 from tidemill.hot import rows as stored
+from tidemill.pipeline import keeping
 
 BLOCK_ROWS = 500
 IN_PLACE_BYTES_MIN = 4_096  # some batches are larger, most are not

@@ -57,7 +57,7 @@ refused(lambda: tidemill.open(folder / "other", **other), "postgres")
 db.close()
 """
 PUBLISHED = """
-from tidemill.publishing import Publishing
+from tidemill.history.publishing import Publishing
 Publishing.check = lambda self, table: None  # as if the package had been there
 db.sql("CREATE STREAMING TABLE t (ts TIMESTAMP) WITH (publish = 'delta')")
 db.sql("INSERT INTO t VALUES ('2024-01-01')")

@@ -35,6 +35,7 @@ from tidemill.errors import (
     TidemillError,
     UnknownNameError,
 )
+from tidemill.executions import cancellable
 from tidemill.federation.reference_log import ReferenceLog
 from tidemill.permissions import make_folder, make_private
 from tidemill.threads import PerThread
@@ -87,7 +88,6 @@ class Duck:
         self._gate = threading.Condition()
         self._users = 0
         self._is_broken = False
-        self._running: dict[int, duckdb.DuckDBPyConnection] = {}
         self._connect()
 
     def keep_private(self) -> None:
@@ -95,21 +95,6 @@ class Duck:
         log of changes again after every checkpoint."""
         for path in (self._reference_path, f"{self._reference_path}.wal"):
             make_private(path)
-
-    def interrupt(self, thread: int | None = None) -> None:
-        """Break off the statement of one thread, or of all; they raise a QueryError."""
-        for ident, cursor in list(self._running.items()):
-            if thread is None or ident == thread:
-                cursor.interrupt()
-
-    @contextmanager
-    def _running_on(self, cursor: duckdb.DuckDBPyConnection) -> Iterator[None]:
-        ident = threading.get_ident()
-        self._running[ident] = cursor
-        try:
-            yield
-        finally:
-            self._running.pop(ident, None)
 
     def _connect(self) -> None:
         self._plain = PerThread(self._new_cursor)
@@ -199,7 +184,7 @@ class Duck:
             with self._in_use():
                 cursor = self.exact_cursor() if exact else self.cursor()
                 space["tm_cursor"] = cursor
-                with self._running_on(cursor):
+                with cancellable(lambda _: cursor.interrupt()):
                     exec(_RUN, space)
                     relation = space["tm_out"]
                     if relation is None:
@@ -232,7 +217,7 @@ class Duck:
         try:
             with self._in_use():
                 cursor = self.exact_cursor() if exact else self.cursor()
-                with self._running_on(cursor):
+                with cancellable(lambda _: cursor.interrupt()):
                     yield cursor
         except (pa.ArrowException, OverflowError) as error:
             raise QueryError("the query failed", detail=str(error)) from error

@@ -208,6 +208,7 @@ class Runner:
         pins: Pins,
         storage: Storage,
         guard: Guard,
+        views: ViewReader,
     ) -> None:
         self._duck = duck
         self._hot = hot
@@ -219,7 +220,7 @@ class Runner:
         self._guard = guard
         self._deletes = Deletes(storage, duck)
         self._past = PastReader(catalog, pins, self._deletes)
-        self.views: ViewReader | None = None
+        self._views = views
 
     def run(
         self, plan: Plan, params: Params, at_us: int | None = None
@@ -249,19 +250,18 @@ class Runner:
         views = {s.table.table_id: s.table for s in scans if s.kind == VIEW and s.table is not None}
         if not views:
             return self.fill_at(plan, params, self._look(scans, at_us, horizons, params))
-        assert self.views is not None
         if (
             at_us is None
             and len(views) == 1
             and not any(scan.kind in _OF_STREAMS for scan in scans)
         ):
             (view,) = views.values()
-            found = self.views.read(view)
+            found = self._views.read(view)
             moment = self._look(scans, None)
             moment.answers[view.table_id] = found
             return self.fill_at(plan, params, moment)
         # While views are held, none of them gets ahead of the moment.
-        with self.views.held(tuple(views.values()), at_us) as held:
+        with self._views.held(tuple(views.values()), at_us) as held:
             moment = self._look([*scans, *held.scans], at_us)
             for table_id, view in views.items():
                 moment.answers[table_id] = held.read(view, moment)

@@ -10,10 +10,10 @@ Every step is DuckDB, over the same values and types as on the local route.
 
 from __future__ import annotations
 
-import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Protocol
@@ -23,6 +23,7 @@ from sqlglot import exp
 
 from tidemill.catalog.model import Table
 from tidemill.errors import QueryError
+from tidemill.executions import cancellable
 from tidemill.federation.duck import REFERENCE, Duck
 from tidemill.federation.partial import PartialResult, PartialTask, run_partial, to_ipc
 from tidemill.federation.planner import HOT, Plan
@@ -45,7 +46,12 @@ class Tasks(Protocol):
     def parallelism(self) -> int: ...
 
     def run(
-        self, job_id: str, name: str, function: Callable[[Any], Any], specs: Sequence[Any]
+        self,
+        job_id: str,
+        name: str,
+        function: Callable[[Any], Any],
+        specs: Sequence[Any],
+        on_done: Callable[[int, Any], None],
     ) -> list[Any]: ...
 
     def cancel(self, job_id: str) -> None: ...
@@ -67,13 +73,6 @@ class Scatter:
         self._tasks = tasks
         self._duck = duck
         self._storage = storage
-        self._running: dict[int, str] = {}
-
-    def cancel(self, thread: int | None = None) -> None:
-        """Break off the query of a thread, or all of them."""
-        for ident, job_id in list(self._running.items()):
-            if thread is None or ident == thread:
-                self._tasks.cancel(job_id)
 
     def run(self, filled: Filled) -> tuple[pa.Table, list[str]]:
         """The answer of a query that has files to read."""
@@ -109,7 +108,7 @@ class Scatter:
         }
         specs = self._specs(chosen, sql, values, self._references(parts.partial), others)
         with ThreadPoolExecutor(1, "tidemill-partial") as pool:
-            remote = pool.submit(self._perform, specs, threading.get_ident())
+            remote = pool.submit(copy_context().run, self._perform, specs)
             sources = {**filled.sources, chosen.scan.source: chosen.table}
             hot, _ = self._duck.query(sql, values, sources, exact=True)
             tables = [hot, *remote.result()]
@@ -146,7 +145,7 @@ class Scatter:
         hot = chosen.table.select(names)
         found = [hot]
         held = 0
-        for part in self._perform(specs, threading.get_ident()):
+        for part in self._perform(specs):
             held += part.nbytes
             if held > min(GATHERED_BYTES_MAX, self._duck.memory_max):
                 raise QueryError(
@@ -184,15 +183,15 @@ class Scatter:
                 specs.append(spec)
         return specs
 
-    def _perform(self, specs: list[PartialTask], thread: int) -> list[pa.Table]:
+    def _perform(self, specs: list[PartialTask]) -> list[pa.Table]:
         if not specs:
             return []
         job_id = f"query-{uuid.uuid4().hex[:12]}"
-        self._running[thread] = job_id
-        try:
-            results: list[PartialResult] = self._tasks.run(job_id, "query", run_partial, specs)
-        finally:
-            self._running.pop(thread, None)
+        done: set[int] = set()
+        with cancellable(lambda _: self._tasks.cancel(job_id), lambda: len(done) / len(specs)):
+            results: list[PartialResult] = self._tasks.run(
+                job_id, "query", run_partial, specs, lambda index, _: done.add(index)
+            )
         return [result.table() for result in results]
 
     def _references(self, tree: exp.Expression) -> dict[str, bytes]:

@@ -18,7 +18,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -28,7 +29,9 @@ from tidemill.clock import Clock
 from tidemill.errors import BackpressureError, ClosedError, CorruptLogError
 from tidemill.hot import frame, keys
 from tidemill.hot.crash import point
-from tidemill.hot.intake import Accepted, AppendResult, Counters, FindKeys, Sorted, Sorter
+from tidemill.hot.environment import Environment, NoHistory
+from tidemill.hot.environment import Relief as Relief
+from tidemill.hot.intake import Accepted, AppendResult, Counters, Sorted, Sorter
 from tidemill.hot.log import Log
 from tidemill.hot.marks import Marks
 from tidemill.hot.offsets import Offsets
@@ -40,6 +43,7 @@ from tidemill.hot.rows import RowWriter
 from tidemill.hot.side import REJECTED_SCHEMA, late_batch, rejected_batch
 from tidemill.hot.view import View
 from tidemill.hot.windows import Windows
+from tidemill.subscribers import Subscribers
 
 # A larger row goes the long way, where its true size is known and counted.
 ROW_BYTES_MAX = 4 * ROW_BYTES_ESTIMATE
@@ -47,17 +51,7 @@ NO_META: dict[str, Any] = {"g": 0, "k": 0, "s": None, "f": None}
 
 
 ROOM_POLL_S = 0.5
-
-
-@dataclass(frozen=True)
-class Relief:
-    """Whether rows are leaving memory now, and if not, why the last attempt failed."""
-
-    is_coming: bool = False
-    failure: str = ""
-
-
-NO_RELIEF = Relief()
+_NO_HISTORY = NoHistory()
 
 
 class HotTable:
@@ -69,10 +63,13 @@ class HotTable:
         moved_seq: int = 0,
         reserved_seq: int = 0,
         loaded: Iterable[tuple[int, int]] = (),
+        environment: Environment = _NO_HISTORY,
+        listeners: Subscribers[HotTable] | None = None,
     ) -> None:
         """``moved_seq``, ``reserved_seq`` and ``loaded`` are the catalog's: what history holds of
         the rows that came through here, the last number that a load was given, and the ranges of
-        those that were committed."""
+        those that were committed. ``listeners`` are told when rows can be read, outside of all
+        locks."""
         assert table.time_column is not None
         settings = table.settings
         self.table = table
@@ -90,12 +87,11 @@ class HotTable:
         self.forgotten: frozenset[str] = frozenset()  # files of deletes that memory obeys
         self.marks = Marks()
         self.windows = Windows()
-        self.find_keys: FindKeys | None = None
-        self.on_pressure: Callable[[HotTable], None] | None = None
         # Files whose rows are in the log, and of which the catalog may not know yet.
         self.packages: tuple[Package, ...] = ()
-        self.relief: Callable[[HotTable], Relief] | None = None
-        self.on_published: Callable[[HotTable], None] | None = None  # outside of all locks
+        self._environment = environment
+        self._listeners = listeners or Subscribers()
+        self._find_keys = None if self.primary is None else partial(environment.find_keys, self)
         self._log: Log | None = None
         self._rows = RowWriter(table.schema)
         self._clock = clock
@@ -200,8 +196,11 @@ class HotTable:
         log.wait_durable(ticket)
         self._publish(log.durable_ticket())
         point("append.published")
-        if self.on_published is not None:
-            self.on_published(self)
+        self._listeners.tell(self)
+
+    def announce(self) -> None:
+        """Tell the listeners of rows that others have published: those of a load."""
+        self._listeners.tell(self)
 
     def is_acknowledged(self, source: str, offset: int) -> bool:
         """Whether an append of this source and offset was stored, durable and visible."""
@@ -225,7 +224,7 @@ class HotTable:
             self.primary,
             self.published,
             self._next_seq,
-            self.find_keys,
+            self._find_keys,
         )
 
     def _wait_for_room(self, nbytes: int, deadline_s: float) -> None:
@@ -243,8 +242,7 @@ class HotTable:
         self.expire()
         with self._publish_lock:
             self.published.settle_replaced()
-        if self.on_pressure is not None:
-            self.on_pressure(self)
+        self._environment.make_room(self)
         failure = self._wait_for_moves(nbytes, deadline_s)
         if failure is None:
             return
@@ -266,13 +264,12 @@ class HotTable:
                 wait_s = min(max(left_s, 0), ROOM_POLL_S)
                 if self._freed.wait_for(lambda: self._has_room(nbytes), wait_s):
                     return None
-            relief = NO_RELIEF if self.relief is None else self.relief(self)
+            relief = self._environment.relief(self)
             if relief.is_coming:
                 deadline_s = time.monotonic() + self._wait_s
             elif left_s <= 0:
                 return relief.failure
-            if self.on_pressure is not None:  # of what a move frees, others may take it all
-                self.on_pressure(self)
+            self._environment.make_room(self)  # of what a move frees, others may take it all
 
     # -- write and publish
 

@@ -12,19 +12,28 @@ import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from tidemill.catalog.model import Table
+from tidemill.catalog.model import Snapshot, Table
 from tidemill.clock import Clock
 from tidemill.hot.ending import sync_folder
+from tidemill.hot.environment import Environment, NoHistory
 from tidemill.hot.log import Files
 from tidemill.hot.recovery import Recovered, recover
 from tidemill.hot.table import HotTable
 from tidemill.permissions import make_folder
+from tidemill.subscribers import Subscribers
 
 EXPIRE_EVERY_S = 1.0
 # Of a table: its moved_seq, its reserved_seq, and the ranges of numbers that loads used.
 Boundary = tuple[int, int, tuple[tuple[int, int], ...]]
 NO_HISTORY: Boundary = (0, 0, ())
 _log = logging.getLogger("tidemill.hot")
+
+
+def boundary_in(snapshot: Snapshot, table_id: int) -> Boundary:
+    """Where a table's history begins, as the catalog has it."""
+    history = snapshot.history(table_id)
+    loaded = tuple((span.first_seq, span.last_seq) for span in history.reservations)
+    return history.moved_seq, history.reserved_seq, loaded
 
 
 class HotTier:
@@ -36,9 +45,15 @@ class HotTier:
         backpressure_wait_us: int,
         segment_bytes: int,
         batch_interval_us: int,
+        tables: dict[int, HotTable] | None = None,
+        environment: Environment | None = None,
+        listeners: Subscribers[HotTable] | None = None,
     ) -> None:
-        self.tables: dict[int, HotTable] = {}
-        self.on_open: Callable[[HotTable], None] | None = None  # before its log is replayed
+        """``tables`` is where the tables are kept, for those who were made before; the other two
+        are every table's."""
+        self.tables = {} if tables is None else tables
+        self._environment = environment or NoHistory()
+        self._listeners = listeners or Subscribers[HotTable]()
         self._folder = folder
         self._clock = clock
         self._files = files
@@ -85,9 +100,9 @@ class HotTier:
         self.tables.clear()
 
     def _open_table(self, table: Table, boundary: Boundary) -> Recovered:
-        hot = HotTable(table, self._clock, self._wait_us, *boundary)
-        if self.on_open is not None:
-            self.on_open(hot)
+        hot = HotTable(
+            table, self._clock, self._wait_us, *boundary, self._environment, self._listeners
+        )
         folder = self._folder / str(table.table_id)
         found = recover(hot, folder, self._segment_bytes, self._files)
         self.tables[table.table_id] = hot

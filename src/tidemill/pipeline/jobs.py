@@ -25,6 +25,7 @@ from typing import Any, Protocol
 from tidemill.catalog.model import Table
 from tidemill.clock import Clock
 from tidemill.errors import BackpressureError, ClosedError, TidemillError
+from tidemill.executions import cancellable
 from tidemill.pipeline.executor import (
     Executor,
     Function,
@@ -257,6 +258,11 @@ class JobHandle:
         """Why the job failed or was cancelled; None if it was committed or has not ended."""
         return self._entry.error if self._entry.ended.is_set() else None
 
+    def progress(self) -> float | None:
+        """How much of it is done, by its tasks; None before it has any."""
+        record = self._pipeline.board.get(self.job_id)
+        return record.tasks_done / record.tasks if record is not None and record.tasks else None
+
     def wait(self, timeout_s: float | None = None) -> Outcome:
         """The outcome of a committed job; raises the error of one that failed."""
         if not self._entry.ended.wait(timeout_s):
@@ -265,6 +271,11 @@ class JobHandle:
             raise self._entry.error
         assert self._entry.outcome is not None
         return self._entry.outcome
+
+    def wait_cancellable(self) -> Outcome:
+        """The same for a statement: whoever cancels the statement cancels the job."""
+        with cancellable(self.cancel, self.progress):
+            return self.wait()
 
     def cancel(self, why: TidemillError | None = None) -> bool:
         """Whether the job will end without a commit; waits for nothing. ``why`` is what those who

@@ -7,8 +7,9 @@ hot rows, which travel there as Arrow. Rows that were deleted are left out by th
 
 from __future__ import annotations
 
+import threading
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ import pyarrow as pa
 
 from tidemill.errors import QueryError, TidemillError
 from tidemill.errors import SparkSqlError as SparkSqlError
+from tidemill.executions import cancellable
 from tidemill.pipeline.executor import PipelineError, reason_of
 from tidemill.pipeline.spark import SparkRuntime
 
@@ -48,27 +50,29 @@ class SparkSqlEngine:
     def __init__(self, runtime: SparkRuntime, settings: Mapping[str, str]) -> None:
         self._runtime = runtime
         self._settings = settings
-        self._running: dict[int, str] = {}
-        self._cancelled: set[str] = set()
 
-    def cancel(self, thread: int | None = None) -> None:
-        """Break off the query of a thread, or all of them, also while Spark is starting."""
-        for ident, group in list(self._running.items()):
-            if thread is None or ident == thread:
-                self._cancelled.add(group)
-                if self._runtime.is_ready:
-                    self._runtime.session().sparkContext.cancelJobGroup(group)
-
-    def _check(self, group: str) -> None:
-        if group in self._cancelled:
-            raise QueryError("the statement was cancelled")
-
-    def run(self, sql: str, tables: Sequence[SparkTable], thread: int) -> pa.Table:
-        """The answer as Arrow, as Spark gives it."""
+    def run(self, sql: str, tables: Sequence[SparkTable]) -> pa.Table:
+        """The answer as Arrow, as Spark gives it. It can be cancelled, also while Spark starts."""
         group = f"sql-{uuid.uuid4().hex[:12]}"
-        self._running[thread] = group
+        cancelled = threading.Event()
+
+        def cancel(_: TidemillError | None) -> None:
+            cancelled.set()
+            if self._runtime.is_ready:
+                self._runtime.session().sparkContext.cancelJobGroup(group)
+
+        def check() -> None:
+            if cancelled.is_set():
+                raise QueryError("the statement was cancelled")
+
+        with cancellable(cancel):
+            return self._run(sql, tables, group, check)
+
+    def _run(
+        self, sql: str, tables: Sequence[SparkTable], group: str, check: Callable[[], None]
+    ) -> pa.Table:
         try:
-            session = self._session(group)
+            session = self._session(check)
             session.sparkContext.setJobGroup(group, "query", interruptOnCancel=True)
             for table in tables:
                 self._frame(session, table).createOrReplaceTempView(table.view)
@@ -76,18 +80,15 @@ class SparkSqlEngine:
         except TidemillError:
             raise
         except Exception as error:  # of py4j or pyspark, which raise what they like
-            self._check(group)
+            check()
             if not self._runtime.is_ready:
                 raise PipelineError("the query failed: Spark ended") from error
             raise SparkSqlError(
                 "Spark's SQL did not answer the query", detail=reason_of(str(error))
             ) from error
-        finally:
-            self._running.pop(thread, None)
-            self._cancelled.discard(group)
 
-    def _session(self, group: str) -> SparkSession:
-        session = self._runtime.session(lambda: self._check(group)).newSession()
+    def _session(self, check: Callable[[], None]) -> SparkSession:
+        session = self._runtime.session(check).newSession()
         for name, value in self._settings.items():
             session.conf.set(name, value)
         return session

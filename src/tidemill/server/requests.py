@@ -22,7 +22,7 @@ from tidemill.engine import Database
 from tidemill.errors import InternalError, ProtocolError, TidemillError
 from tidemill.result import Result
 from tidemill.server import values, wire
-from tidemill.session import Session
+from tidemill.statements.session import Session
 from tidemill.text_result import TextResult
 
 SESSIONS_MAX = 1_000

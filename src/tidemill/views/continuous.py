@@ -25,6 +25,7 @@ from typing import Protocol
 from tidemill.catalog.model import NewTable, Table
 from tidemill.errors import TidemillError
 from tidemill.hot.crash import point
+from tidemill.hot.table import HotTable
 from tidemill.sql import statements as st
 from tidemill.views.kept.closes import Closes
 from tidemill.views.kept.creating import design, has_own_time
@@ -311,10 +312,10 @@ class KeptQueries:
                 with kept.turn:  # its last evaluation has ended
                     pass
 
-    def poke(self, table_id: int) -> None:
-        """Rows were published in a table. Cheap: called for every append."""
+    def poke(self, hot: HotTable) -> None:
+        """Rows of a stream were published. Cheap: called for every append."""
         for lane in self._lanes:
-            lane.poke(table_id)
+            lane.poke(hot.table.table_id)
 
     def catch_up(self) -> int:
         """Evaluate everything that is due now; answers the number of evaluations. If a query

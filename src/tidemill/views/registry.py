@@ -29,7 +29,7 @@ from tidemill.errors import DependencyError, TidemillError, UnknownNameError
 from tidemill.federation.duck import Duck
 from tidemill.federation.planner import VIEW, make_plan
 from tidemill.federation.references import References, place_of
-from tidemill.federation.runner import Runner
+from tidemill.federation.runner import Runner, ViewReader
 from tidemill.history.storage import Storage
 from tidemill.hot.table import HotTable
 from tidemill.hot.tier import HotTier
@@ -76,15 +76,16 @@ class House:
     tier: HotTier
     duck: Duck
     references: References
-    runner: Runner
     storage: Storage
     pipeline: Pipeline
     clock: Clock
 
 
 class Views:
-    def __init__(self, house: House) -> None:
+    def __init__(self, house: House, make_runner: Callable[[ViewReader], Runner]) -> None:
+        """``make_runner`` makes what runs queries: it reads views here, and views run queries."""
         self.house = house
+        self.runner = make_runner(self)
         self._lock = threading.RLock()  # of the registry itself; held shortly
         self._turn = threading.RLock()  # one definition or replacement at a time
         self._live: dict[int, LiveView] = {}
@@ -95,10 +96,10 @@ class Views:
         self._rooms = Rooms(
             house.catalog,
             house.duck,
-            house.runner,
+            self.runner,
             house.references,
             house.clock,
-            Edges(house.duck, house.runner, house.catalog, place_of),
+            Edges(house.duck, self.runner, house.catalog, place_of),
         )
         self._alone: set[int] = set()  # digests that share no follower: one of theirs failed
         self.upkeep = Upkeep(self._followers_of, self.isolate)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ from tidemill.errors import ViewFailedError
 from tidemill.history.partitions import US_MAX
 from tidemill.hot.view import TIME_US_MIN
 from tidemill.views.answering import LiveView
-from tidemill.views.continuous import KeptStatus
+from tidemill.views.continuous import KeptQueries, KeptStatus
 from tidemill.views.defining import ViewDefinition
 from tidemill.views.follower import Follower
 from tidemill.views.kept.definition import definition_of
@@ -96,6 +97,12 @@ def _share(digest: Digest, from_us: int, snapshot: Snapshot) -> float:
     rows = sum(file.rows for file in files)
     done = sum(file.rows for file in files if file.time_min_us >= from_us)
     return done / rows if rows else 1.0
+
+
+def kept_rows(kept: KeptQueries, snapshot: Callable[[], Snapshot]) -> list[dict[str, Any]]:
+    """Kept queries as ``tidemill.views`` shows them."""
+    now = snapshot()
+    return [kept_row(status, now) for status in kept.status()]
 
 
 def kept_row(kept: KeptStatus, snapshot: Snapshot) -> dict[str, Any]:

@@ -90,9 +90,9 @@ def test_a_broken_cast_connection_is_replaced(tmp_path: Path) -> None:
         db.sql("CREATE STREAMING TABLE s (ts TIMESTAMP, u UUID, d INTEGER DEFAULT (abs(-4)))")
         row = {"ts": "2024-01-01", "u": "12345678-0000-0000-0000-000000000000"}
         db.append("s", [row])
-        db._writer._casting._held[threading.get_ident()] = Failing()
+        db._writer.targets._casting._held[threading.get_ident()] = Failing()
         db.append("s", [row, row])
-        db._writer._casting._held[threading.get_ident()] = Failing()
+        db._writer.targets._casting._held[threading.get_ident()] = Failing()
         with pytest.raises(QueryError):
             db.append("s", [{"ts": "2024-01-01"}])
         db.append("s", [{"ts": "2024-01-01"}])

@@ -53,7 +53,7 @@ def db(tmp_path: Path, clock: FakeClock) -> Iterator[Database]:
 def fill(db: Database, text: str, params: Any = None) -> Filled:
     (statement,) = parse(text)
     assert isinstance(statement, Query)
-    return db._runner.fill(db._plan(statement, params), params)
+    return db._runner.fill(db._querying.plan(statement, params), params)
 
 
 def explained(db: Database, text: str) -> list[str]:

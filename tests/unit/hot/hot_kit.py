@@ -13,10 +13,12 @@ from hypothesis import HealthCheck, settings
 
 from tidemill.catalog.model import Index, Table
 from tidemill.clock import Clock, FakeClock
+from tidemill.hot.environment import Environment, NoHistory
 from tidemill.hot.intake import Accepted
 from tidemill.hot.log import Files, SystemFiles
 from tidemill.hot.recovery import recover
 from tidemill.hot.table import HotTable
+from tidemill.subscribers import Subscribers
 from tidemill.types import Column, SqlType
 
 QUICK = settings(
@@ -81,8 +83,16 @@ def open_hot(
     files: Files | None = None,
     segment_bytes: int = 1 << 20,
     wait_us: int = 50_000,
+    environment: Environment | None = None,
+    listeners: Subscribers[HotTable] | None = None,
 ) -> HotTable:
-    hot = HotTable(table, clock or FakeClock(NOW_US), wait_us)
+    hot = HotTable(
+        table,
+        clock or FakeClock(NOW_US),
+        wait_us,
+        environment=environment or NoHistory(),
+        listeners=listeners,
+    )
     recover(hot, folder, segment_bytes, files or SystemFiles())
     return hot
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import tempfile
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -34,8 +35,11 @@ from tidemill.errors import (
     LateRowsError,
     RowsRejectedError,
 )
+from tidemill.hot.environment import NoHistory, Relief
 from tidemill.hot.intake import Accepted
-from tidemill.hot.table import ROW_BYTES_MAX, HotTable, Relief
+from tidemill.hot.primary import Key
+from tidemill.hot.table import ROW_BYTES_MAX, HotTable
+from tidemill.subscribers import Subscribers
 
 pytestmark = pytest.mark.usefixtures("small_blocks")
 
@@ -522,8 +526,50 @@ def test_indices_come_and_go(tmp_path: Path) -> None:
     hot.close()
 
 
+class Moving(NoHistory):
+    """An environment that says what it is told to of moves."""
+
+    def __init__(self) -> None:
+        self.answer: Callable[[HotTable], Relief] = lambda _: Relief()
+        self.calls = 0  # for room
+
+    def make_room(self, hot: HotTable) -> None:
+        self.calls += 1
+
+    def relief(self, hot: HotTable) -> Relief:
+        return self.answer(hot)
+
+
+def test_keys_are_looked_for_in_history(tmp_path: Path) -> None:
+    class History(NoHistory):
+        def find_keys(self, hot: HotTable, batch: pa.RecordBatch) -> dict[Key, int]:
+            assert hot.primary is not None
+            return dict.fromkeys(hot.primary.keys_of(batch), 7)
+
+    table = make_table({"on_conflict": "error"}, (), ("ts", "k"))
+    hot = open_hot(table, tmp_path, environment=History())
+    with pytest.raises(DuplicateKeyError):
+        hot.append(accepted([(NOW_US, 1, "", 0.0)], table))
+    hot.close()
+
+
+def test_listeners_are_told_of_rows_that_can_be_read(tmp_path: Path) -> None:
+    heard: list[int] = []
+    listeners = Subscribers[HotTable]()
+    listeners.add(lambda hot: heard.append(len(held(hot))))
+    hot = open_hot(make_table(), tmp_path, listeners=listeners)
+    hot.append(accepted([(NOW_US, 1, "", 0.0)] * 2))
+    assert hot.append_row((NOW_US, 1, "", 0.0))
+    hot.announce()
+    hot.close()
+    again = open_hot(make_table(), tmp_path, listeners=listeners)  # what is replayed is not news
+    again.close()
+    assert heard == [2, 3, 3]
+
+
 def test_a_writer_waits_as_long_as_a_move_is_under_way(tmp_path: Path) -> None:
-    hot = open_hot(make_table(TIGHT), tmp_path, wait_us=0)
+    moving = Moving()
+    hot = open_hot(make_table(TIGHT), tmp_path, wait_us=0, environment=moving)
     fill(hot, NOW_US)
     asked: list[int] = []
 
@@ -533,16 +579,17 @@ def test_a_writer_waits_as_long_as_a_move_is_under_way(tmp_path: Path) -> None:
             table.release(table.view().published_seq, frozenset(), frozenset())
         return Relief(is_coming=len(asked) < 5)
 
-    hot.relief = relief
+    moving.answer, moving.calls = relief, 0
     assert hot.append(accepted([(NOW_US, 1, WIDE, 0.0)] * 20)).stored == 20
-    assert len(asked) == 3
+    assert (len(asked), moving.calls) == (3, 4)
     hot.close()
 
 
 def test_a_move_that_failed_is_the_reason_that_memory_is_full(tmp_path: Path) -> None:
-    hot = open_hot(make_table(TIGHT), tmp_path, wait_us=0)
+    moving = Moving()
+    hot = open_hot(make_table(TIGHT), tmp_path, wait_us=0, environment=moving)
     fill(hot, NOW_US)
-    hot.relief = lambda _: Relief(failure="the last move failed: the disk is full")
+    moving.answer = lambda _: Relief(failure="the last move failed: the disk is full")
     with pytest.raises(BackpressureError, match="is full") as caught:
         hot.append(accepted([(NOW_US, 1, WIDE, 0.0)] * 20))
     assert "the disk is full" in str(caught.value.detail)

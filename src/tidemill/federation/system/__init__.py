@@ -8,7 +8,7 @@ They are made when somebody reads them, from the present state of the rooms:
 - ``information``: tables and columns under the names of the SQL standard, for other programs;
 - ``memory``: tables, blocks, ingest, with ``counting`` of rows in files;
 - ``files``: partitions, files, snapshots;
-- ``work``: jobs, moves, sources, packages.
+- ``work``: queries, jobs, moves, sources, packages.
 """
 
 from __future__ import annotations
@@ -16,12 +16,19 @@ from __future__ import annotations
 from tidemill.federation.system.counting import LiveRows
 from tidemill.federation.system.fields import INFORMATION_NAMES, NAMES, SCHEMA, schema
 from tidemill.federation.system.makers import SystemTables
-from tidemill.federation.system.rooms import JobLike, MoveLike, PackageCount, SourceState
+from tidemill.federation.system.rooms import (
+    ContributedRows,
+    JobLike,
+    MoveLike,
+    PackageCount,
+    SourceState,
+)
 
 __all__ = [
     "INFORMATION_NAMES",
     "NAMES",
     "SCHEMA",
+    "ContributedRows",
     "JobLike",
     "LiveRows",
     "MoveLike",

@@ -131,6 +131,14 @@ _FIELDS: dict[str, list[tuple[str, pa.DataType]]] = {
         ("detail", _TEXT),
         ("ran_on", _TEXT),
     ],
+    "queries": [
+        ("query_id", _INT),
+        ("statement", _TEXT),
+        ("state", _TEXT),
+        ("progress", _REAL),
+        ("started_at", _TIME),
+        ("seconds", _REAL),
+    ],
     "spark": [
         ("state", _TEXT),
         ("master", _TEXT),

@@ -10,6 +10,7 @@ import pyarrow as pa
 from tidemill.catalog.model import Package, Snapshot
 from tidemill.clock import Clock, WallClock
 from tidemill.config import Settings
+from tidemill.executions import Execution
 from tidemill.federation.system import definitions, files, information, memory, work
 from tidemill.federation.system.rooms import (
     Counted,
@@ -36,6 +37,7 @@ _MAKERS: dict[str, Callable[[Rooms], pa.Table]] = {
     "sources": work.sources,
     "packages": work.packages,
     "views": work.views,
+    "queries": work.queries,
     "spark": work.spark,
     "settings": definitions.settings,
     "information_schema.schemata": information.schemata,
@@ -51,7 +53,7 @@ class SystemTables:
     for each source and state; without it packages are counted one by one. ``sources_state`` is
     keyed by the source's name in lower case. ``snapshots`` gives (id, when committed), newest
     first. ``live_rows`` counts a history's rows; ``counting.LiveRows`` does so exactly. ``views``
-    and ``spark`` give the rows of ``tidemill.views`` and ``tidemill.spark``.
+    and ``spark`` give the rows of ``tidemill.views`` and ``tidemill.spark``, ``queries`` what runs.
     """
 
     def __init__(
@@ -71,6 +73,7 @@ class SystemTables:
         clock: Clock | None = None,
         views: Callable[[], Iterable[Mapping[str, Any]]] = tuple,
         spark: Callable[[], Iterable[Mapping[str, Any]]] = tuple,
+        queries: Callable[[], Iterable[Execution]] = tuple,
     ) -> None:
         self._rooms = Rooms(
             snapshot,
@@ -87,6 +90,7 @@ class SystemTables:
             clock or WallClock(),
             views,
             spark,
+            queries,
         )
 
     def table(self, name: str) -> pa.Table:

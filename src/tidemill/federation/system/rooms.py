@@ -17,6 +17,7 @@ from tidemill.accept.bounds import TIME_US_MAX, TIME_US_MIN
 from tidemill.catalog.model import Package, Snapshot, Table
 from tidemill.clock import Clock
 from tidemill.config import Settings
+from tidemill.executions import Execution
 from tidemill.federation.system.fields import schema
 from tidemill.hot.table import HotTable
 from tidemill.stream.image import Image
@@ -122,6 +123,19 @@ def count_packages(packages: Iterable[Package]) -> list[PackageCount]:
     return [PackageCount(*key, *sums) for key, sums in counts.items()]
 
 
+class ContributedRows:
+    """The rows of a system table that several rooms know of, each its own."""
+
+    def __init__(self) -> None:
+        self._calls: tuple[Callable[[], Iterable[Mapping[str, Any]]], ...] = ()
+
+    def add(self, call: Callable[[], Iterable[Mapping[str, Any]]]) -> None:
+        self._calls = (*self._calls, call)
+
+    def __call__(self) -> list[Mapping[str, Any]]:
+        return [row for call in self._calls for row in call()]
+
+
 CountRows = Callable[[Image], int]
 """Counts the rows of an image that are in files."""
 
@@ -144,6 +158,7 @@ class Rooms:
     clock: Clock
     views: Callable[[], Iterable[Mapping[str, Any]]] = tuple
     spark: Callable[[], Iterable[Mapping[str, Any]]] = tuple
+    queries: Callable[[], Iterable[Execution]] = tuple
 
     def tables(self) -> list[Table]:
         """All tables and views by name."""

@@ -1,5 +1,5 @@
-"""The pipeline's work: ``tidemill.jobs``, ``tidemill.moves``, ``tidemill.sources``,
-``tidemill.packages``."""
+"""What is being done: ``tidemill.queries``, and the pipeline's ``tidemill.jobs``,
+``tidemill.moves``, ``tidemill.sources``, ``tidemill.packages``."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from tidemill.catalog.model import SET_ASIDE, Package, Source
 from tidemill.federation.system.rooms import JobLike, Rooms, make_table, make_table_of_rows
 
 COMMITTED = "committed"
+STATEMENT_CHARS_MAX = 1_000  # of a statement's text; an INSERT may have millions
 
 Row = dict[str, Any]
 
@@ -26,6 +27,25 @@ def views(rooms: Rooms) -> pa.Table:
 
 def spark(rooms: Rooms) -> pa.Table:
     return make_table_of_rows("spark", [dict(row) for row in rooms.spark()])
+
+
+# -- tidemill.queries
+
+
+def queries(rooms: Rooms) -> pa.Table:
+    now_us = rooms.clock.now_us()
+    rows: list[Row] = [
+        {
+            "query_id": each.query_id,
+            "statement": each.text.strip()[:STATEMENT_CHARS_MAX],
+            "state": each.state,
+            "progress": each.progress,
+            "started_at": each.started_at_us,
+            "seconds": max(now_us - each.started_at_us, 0) / 1e6,
+        }
+        for each in rooms.queries()
+    ]
+    return make_table_of_rows("queries", rows)
 
 
 # -- tidemill.jobs

@@ -16,38 +16,25 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tidemill.errors import BackpressureError, FileFormatError, QueryError
+from tidemill.executions import cancellable
 
 STEP_BYTES = 1 << 20
 LOOK_EVERY_S = 0.1
 
 
-class Spooling:
-    """Copies pipes; ``cancel`` breaks off the copying of a thread, or of all."""
-
-    def __init__(self) -> None:
-        self._running: dict[int, threading.Event] = {}
-
-    def cancel(self, thread: int | None = None) -> None:
-        for ident, event in list(self._running.items()):
-            if thread is None or ident == thread:
-                event.set()
-
-    @contextmanager
-    def as_file(self, path: Path, bytes_max: int) -> Iterator[Path]:
-        """The path itself, or a copy of what a pipe gives until its writers are gone."""
-        if not is_pipe(path):
-            yield path
-            return
-        with tempfile.NamedTemporaryFile(
-            prefix="tidemill-pipe-", suffix="".join(path.suffixes)
-        ) as copy:
-            own, event = threading.get_ident(), threading.Event()
-            self._running[own] = event
-            try:
-                _copy(path, copy.fileno(), event, bytes_max)
-            finally:
-                self._running.pop(own, None)
-            yield Path(copy.name)
+@contextmanager
+def as_file(path: Path, bytes_max: int) -> Iterator[Path]:
+    """The path itself, or a copy of what a pipe gives until its writers are gone."""
+    if not is_pipe(path):
+        yield path
+        return
+    with tempfile.NamedTemporaryFile(
+        prefix="tidemill-pipe-", suffix="".join(path.suffixes)
+    ) as copy:
+        cancelled = threading.Event()
+        with cancellable(lambda _: cancelled.set()):
+            _copy(path, copy.fileno(), cancelled, bytes_max)
+        yield Path(copy.name)
 
 
 def is_pipe(path: Path) -> bool:

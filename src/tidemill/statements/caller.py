@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from contextvars import ContextVar
 from types import FrameType
 
 import pyarrow as pa
@@ -18,9 +17,6 @@ from tidemill.frames import as_table, is_frame
 
 Find = Callable[[str], object]
 """The value of a variable; None if there is none of that name."""
-
-FIND: ContextVar[Find | None] = ContextVar("tidemill_caller", default=None)
-"""How the statement that this thread runs finds variables, if it may."""
 
 
 def variables_of(depth: int) -> Find:
@@ -34,11 +30,12 @@ def variables_of(depth: int) -> Find:
     return find
 
 
-def frames_of(names: Iterable[str], unknown: UnknownNameError) -> Mapping[str, pa.Table]:
+def frames_of(
+    names: Iterable[str], find: Find | None, unknown: UnknownNameError
+) -> Mapping[str, pa.Table]:
     """The caller's frames of these names; ``unknown`` is what to raise if there are none.
 
     A variable that is no frame makes the error say so."""
-    find = FIND.get()
     if find is None:
         raise unknown
     frames = {}

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import re
-import threading
 from collections.abc import Mapping
 
 import duckdb
@@ -94,7 +93,7 @@ class SparkSqlRoute:
         try:
             tables = [self._table(chosen, query) for chosen in filled.selected]
             tables += self._references(filled, query)
-            answer = self._engine.run(query.sql, tables, threading.get_ident())
+            answer = self._engine.run(query.sql, tables)
         except SparkSqlError as error:
             _log.info("the query runs locally instead: %s", error.detail)
             return self._runner.run_filled(filled)

@@ -15,7 +15,7 @@ acknowledgement*), so that none is stored twice, whatever happens before the cat
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tidemill.catalog.model import APPENDED, LOADED, Package
 from tidemill.catalog.store import Catalog
@@ -23,7 +23,6 @@ from tidemill.clock import Clock
 from tidemill.errors import UnknownNameError
 from tidemill.hot.intake import Accepted, AppendResult
 from tidemill.hot.table import HotTable
-from tidemill.hot.tier import HotTier
 from tidemill.pipeline.jobs import new_job_id
 from tidemill.pipeline.load import Load, LoadReport, record_of, split_options
 from tidemill.pipeline.loading import (
@@ -40,16 +39,16 @@ ROWS_WEIGHT = 2  # rows in memory, beside the text that they come from
 
 
 class Appending:
-    def __init__(self, catalog: Catalog, tier: HotTier, clock: Clock) -> None:
+    def __init__(self, catalog: Catalog, tables: Mapping[int, HotTable], clock: Clock) -> None:
         self._catalog = catalog
-        self._tier = tier
+        self._tables = tables
         self._clock = clock
         self._lock = threading.Lock()  # two COPYs of the same files store them once
 
     def suits(self, load: Load) -> bool:
         """Whether files are small enough, and an append would do with them what the pipeline does:
         where it sets bad rows aside, the pipeline still refuses keys that are there already."""
-        hot = self._tier.tables.get(load.table.table_id)
+        hot = self._tables.get(load.table.table_id)
         settings = load.table.settings
         sets_keys_aside = load.table.primary_key and settings["rejected"] != "error"
         if hot is None or sets_keys_aside:
@@ -61,7 +60,7 @@ class Appending:
 
     def copy(self, load: Load) -> LoadReport | None:
         """Store the rows of a load; None if there turn out to be too many."""
-        hot = self._tier.tables.get(load.table.table_id)
+        hot = self._tables.get(load.table.table_id)
         if hot is None:
             raise UnknownNameError(f'table "{load.table.name}" was dropped')
         job_id = new_job_id()

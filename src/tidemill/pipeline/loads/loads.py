@@ -1,100 +1,45 @@
-"""Loads: COPY of many files and sources, wired to the catalog and the hot tier.
+"""Loads: COPY of many files and sources.
 
-A load's rows go straight to history. What it needs of the warehouse is here: sequence numbers from
-the table's own counter, the comparison of primary keys with files and memory, and the transaction
-that names its files. While keys are compared and committed, writers of the table wait.
+A load's rows go straight to history, as a job of the pipeline; where no Spark runs and memory holds
+them easily, they are an append (``appending``). A single file that COPY stores in memory is
+recorded here as well, so that it is loaded once.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tidemill.accept.rows import Checked
-from tidemill.appending import Appending
-from tidemill.catalog.model import FILE_DELETES, LOADED, NewFile, Package, Source, Table
+from tidemill.catalog.model import LOADED, Source, Table
 from tidemill.catalog.store import Catalog
 from tidemill.clock import Clock
 from tidemill.errors import FileFormatError, UnknownNameError, UnsupportedError
-from tidemill.hot.crash import point
+from tidemill.history.storage import Storage
 from tidemill.hot.intake import Accepted, AppendResult
 from tidemill.hot.table import HotTable
-from tidemill.hot.tier import HotTier
-from tidemill.keeping import Keeping
-from tidemill.loaded import FileState, look_up, marked, record
-from tidemill.pipeline.digesting import commit_loaded
-from tidemill.pipeline.fixing import fix_partition, follow_table
-from tidemill.pipeline.jobs import JobHandle, Outcome
+from tidemill.pipeline.jobs import JobHandle, Outcome, Pipeline
+from tidemill.pipeline.lifetime import Lifetime
 from tidemill.pipeline.load import (
     COPY,
     DigestDesk,
     Load,
-    LoadCommit,
-    LoadDesk,
     LoadJob,
     LoadReport,
     split_options,
 )
 from tidemill.pipeline.loading import KNOWN, Taken
+from tidemill.pipeline.loads.appending import Appending
+from tidemill.pipeline.loads.desk import WarehouseLoadDesk
+from tidemill.pipeline.loads.loaded import FileState, look_up, record
 from tidemill.pipeline.packages import Listed, list_packages
 from tidemill.pipeline.sources import SourcePoller, SourceStatus, is_as_recorded
-from tidemill.spooling import Spooling
-from tidemill.stream.keys import KeyConflicts, Keys
 from tidemill.types import quote
-from tidemill.writing import check_writable
 
 LOAD_PRIORITY = 5
 COLUMNS_OPTION = "tidemill.columns"  # where a source keeps its list of columns
-
-
-class Desk:
-    """The ``LoadDesk`` of a warehouse."""
-
-    def __init__(self, catalog: Catalog, tier: HotTier, keys: Keys) -> None:
-        self._catalog = catalog
-        self._tier = tier
-        self._keys = keys
-
-    def hot(self, table_id: int) -> HotTable:
-        hot = self._tier.tables.get(table_id)
-        if hot is None:
-            raise UnknownNameError("the table of the load was dropped")
-        return hot
-
-    def known(self, table_id: int, names: Sequence[str]) -> Sequence[Package]:
-        return [*self._catalog.packages(table_id, names), *marked(self.hot(table_id), names)]
-
-    def reserve(self, table_id: int, count: int) -> int:
-        def record(first: int, last: int) -> None:
-            self._catalog.reserve(table_id, first, last)
-
-        return self.hot(table_id).reserve(count, record)
-
-    def check_keys(self, table: Table, files: Sequence[NewFile]) -> KeyConflicts:
-        """Keys that files repeat: of each other, of history, and of rows in memory."""
-        return self._keys.repeated(self.hot(table.table_id), files)
-
-    def commit(self, commit: LoadCommit) -> None:
-        point("load.written")
-        with self._catalog.transaction() as change:
-            fix_partition(change, commit.table_id, commit.files)
-            change.commit_files(
-                commit.table_id,
-                add=commit.files,
-                packages=commit.packages,
-                reserved=[commit.reserved] if commit.reserved is not None else [],
-            )
-            commit_loaded(change, commit.digested)
-        point("load.committed")
-        hot = self.hot(commit.table_id)
-        follow_table(hot, self._catalog)
-        if hot.on_published is not None:
-            hot.on_published(hot)
-        deletes = [file.path for file in commit.files if file.kind == FILE_DELETES]
-        if deletes:
-            self.hot(commit.table_id).forget(commit.replaced, deletes)
 
 
 @dataclass(frozen=True)
@@ -112,16 +57,27 @@ class _LoadJob(LoadJob):
 
 class Loads:
     def __init__(
-        self, catalog: Catalog, desk: Desk, keeping: Keeping, clock: Clock, appending: Appending
+        self,
+        catalog: Catalog,
+        desk: WarehouseLoadDesk,
+        appending: Appending,
+        pipeline: Pipeline,
+        storage: Storage,
+        life: Lifetime,
+        publish: Callable[[Table], None],
+        clock: Clock,
     ) -> None:
+        """``publish`` is called with a table whose history a COPY has changed."""
         self._catalog = catalog
-        self._appending = appending
         self._desk = desk
-        self._keeping = keeping
+        self._appending = appending
+        self._pipeline = pipeline
+        self._storage = storage
+        self._publish = publish
         self._clock = clock
-        self.spooling = Spooling()
-        allowed = keeping.life.allows_background
-        self.poller = SourcePoller(self._submit_source, desk.known, clock, may_load=allowed)
+        self.poller = SourcePoller(
+            self._submit_source, desk.known, clock, may_load=life.allows_background
+        )
 
     def start(self) -> None:
         self.follow()
@@ -164,7 +120,6 @@ class Loads:
         force: bool = False,
     ) -> LoadReport:
         """Load what a pattern matches, all or nothing; ``force`` loads again what is loaded."""
-        check_writable(table)
         if not table.is_streaming:
             raise UnsupportedError(
                 f'many files can be loaded into a streaming table only, "{table.name}" is none',
@@ -176,8 +131,7 @@ class Loads:
             raise FileFormatError(f'"{pattern}" matches no file')
         before = {} if force else self._loaded_before(table, packages)
         left = tuple(each for each in packages if each.name not in before)
-        place = self._keeping.storage
-        load = Load(table, place, left, form, columns, texts, COPY, is_forced=force)
+        load = Load(table, self._storage, left, form, columns, texts, COPY, is_forced=force)
         report = self._copied(load)
         known = tuple(Taken(e, KNOWN, before[e.name]) for e in packages if e.name in before)
         return replace(report, packages=(*known, *report.packages))
@@ -195,12 +149,12 @@ class Loads:
         """By an append if no Spark runs and memory holds it easily, else by the pipeline."""
         if not load.packages:
             return LoadReport("", (), 0, 0)
-        if not self._keeping.pipeline.executor.is_ready and self._appending.suits(load):
+        if not self._pipeline.executor.is_ready and self._appending.suits(load):
             appended = self._appending.copy(load)
             if appended is not None:
                 return appended
-        report = self._keeping.wait(self._submit(load)).value
-        self._keeping.publishing.publish(load.table)
+        report = self._submit(load).wait_cancellable().value
+        self._publish(load.table)
         assert isinstance(report, LoadReport)
         return report
 
@@ -215,16 +169,14 @@ class Loads:
         options = dict(source.options)
         columns = json.loads(options.pop(COLUMNS_OPTION, "null"))
         names = None if columns is None else tuple(columns)
-        storage = self._keeping.storage
-        load = Load(table, storage, packages, source.format, names, options, source.name)
+        load = Load(table, self._storage, packages, source.format, names, options, source.name)
         return self._submit(load)
 
     def _submit(self, load: Load) -> JobHandle:
-        desk: LoadDesk = self._desk
         digests = DigestDesk(self._catalog)
         hot = self._desk.hot(load.table.table_id)
-        job = _LoadJob(load, desk, self._clock, digests, hot=hot)
-        return self._keeping.submit(job, LOAD_PRIORITY)
+        job = _LoadJob(load, self._desk, self._clock, digests, hot=hot)
+        return self._pipeline.submit(job, LOAD_PRIORITY)
 
 
 def option_texts(options: Mapping[str, object]) -> dict[str, str]:

@@ -1,81 +1,80 @@
-"""Keeping: the rooms of history wired together, and the work that keeps it in order.
+"""Keeping: the work that keeps history in order, and what tables in memory ask of history.
 
 Rows leave memory by moves (the *mover* decides, FLUSH insists), small files are compacted, what
 retention no longer wants is dropped, and snapshots that nobody may read any more are forgotten with
 their files. Each of these is a job of the pipeline; one thread looks what is due. Nothing here is
-on the way of an append or of a query.
+on the way of a query, and of an append only what its primary keys and its memory need.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 
-from tidemill.catalog.model import Snapshot, Table
+import pyarrow as pa
+
+from tidemill.catalog.model import Table
 from tidemill.catalog.store import Catalog
 from tidemill.clock import Clock
 from tidemill.config import Settings
 from tidemill.errors import ConflictError, TidemillError
+from tidemill.history.publishing import Publishing
 from tidemill.history.storage import Storage
+from tidemill.hot.environment import Relief
+from tidemill.hot.primary import Key
 from tidemill.hot.retention import horizon_us
 from tidemill.hot.table import HotTable
-from tidemill.hot.tier import HotTier
-from tidemill.pipeline.compact import CompactJob, ExpireJob, expired_with_digests, plan_compact
-from tidemill.pipeline.digest_compact import DigestCompactJob, plan_digest_compact
+from tidemill.pipeline.compact import ExpireJob, expired_with_digests
+from tidemill.pipeline.compaction import Compaction
 from tidemill.pipeline.jobs import Job, JobHandle, Outcome, Pipeline
 from tidemill.pipeline.lifetime import Lifetime
 from tidemill.pipeline.move import MoveJob
 from tidemill.pipeline.mover import Mover
-from tidemill.publishing import Publishing
 from tidemill.stream.keys import Keys
-from tidemill.stream.pins import Pins
+from tidemill.subscribers import Subscribers
 
 LOOK_EVERY_S = 1.0
 FORGET_EVERY_S = 60.0
-COMPACT_PRIORITY, MOVE_PRIORITY = 10, 0
+MOVE_PRIORITY = 0
 CONFLICTS_MAX = 5
-MAX_US = 2**63 - 1
 _log = logging.getLogger("tidemill.keeping")
 
 
 class Keeping:
+    """The ``Environment`` of the tables in memory."""
+
     def __init__(
         self,
         catalog: Catalog,
-        tier: HotTier,
+        tables: Mapping[int, HotTable],
         pipeline: Pipeline,
         storage: Storage,
-        pins: Pins,
+        pinned: Callable[[], AbstractSet[int]],
         keys: Keys,
         clock: Clock,
         settings: Settings,
         life: Lifetime,
+        looks: Subscribers[bool],
     ) -> None:
-        self.keys = keys
+        """``pinned`` are the snapshots that statements read. ``looks`` are told whenever it was
+        looked what is due, and whether work in the background is allowed."""
         self.pipeline = pipeline
         self.storage = storage
         self.life = life
-        self.mover = Mover(tier.tables, clock, self._submit_move, life)
-        self.publishing = Publishing(catalog, storage)
-        self.publishing.compact = self._compact_deleted
+        self.mover = Mover(tables, clock, self._submit_move, life)
+        self.compaction = Compaction(catalog, pipeline, storage, life)
+        self.publishing = Publishing(catalog, storage, self.compaction.compact_deleted)
+        self._keys = keys
         self._catalog = catalog
-        self._tier = tier
-        self._pins = pins
+        self._tables = tables
+        self._pinned = pinned
         self._clock = clock
         self._settings = settings
-        # what else is due from time to time, told whether work in the background is allowed
-        self.on_look: Callable[[bool], None] | None = None
-        self._waiting: dict[int, JobHandle] = {}
+        self._looks = looks
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="tidemill-history", daemon=True)
-
-    def adopt(self, hot: HotTable) -> None:
-        """Wire a table that was opened or created: its keys in history, its need for room."""
-        hot.on_pressure = self.mover.hurry
-        hot.relief = self.mover.relief
-        if hot.primary is not None:
-            hot.find_keys = lambda batch: self.keys.in_files(hot, batch)
 
     def start(self) -> None:
         self.life.begin()
@@ -89,11 +88,26 @@ class Keeping:
             self._thread.join()
         self.pipeline.close()
 
+    # -- what tables in memory ask
+
+    def find_keys(self, hot: HotTable, batch: pa.RecordBatch) -> dict[Key, int]:
+        return self._keys.in_files(hot, batch)
+
+    def make_room(self, hot: HotTable) -> None:
+        self.mover.hurry(hot)
+
+    def relief(self, hot: HotTable) -> Relief:
+        return self.mover.relief(hot)
+
+    def recall(self, hot: HotTable) -> None:
+        """After a start: what history knows of the rows that the log brought back."""
+        self._keys.recall(hot)
+
     # -- moves
 
     def flush(self, tables: list[Table]) -> int:
         """Move all that is published in some tables; answers the rows moved."""
-        found = [self._tier.tables.get(table.table_id) for table in tables]
+        found = [self._tables.get(table.table_id) for table in tables]
         hot = [each for each in found if each is not None]
         handles = [(each, self._submit_move(each, None, "asked for by FLUSH")) for each in hot]
         rows = sum(self._flushed(each, handle) for each, handle in handles)
@@ -110,18 +124,8 @@ class Keeping:
         return self.wait(handle).rows
 
     def wait(self, handle: JobHandle) -> Outcome:
-        """The job's outcome; ``cancel`` of the waiting thread breaks it off."""
-        own = threading.get_ident()
-        self._waiting[own] = handle
-        try:
-            return handle.wait()
-        finally:
-            self._waiting.pop(own, None)
-
-    def cancel(self, thread: int | None = None, why: TidemillError | None = None) -> None:
-        for ident, handle in list(self._waiting.items()):
-            if thread is None or ident == thread:
-                handle.cancel(why)
+        """The job's outcome; who cancels the statement that waits cancels the job."""
+        return handle.wait_cancellable()
 
     def _submit_move(self, hot: HotTable, upto_seq: int | None, reason: str) -> JobHandle:
         job = MoveJob(hot, self._catalog, self.storage, upto_seq, reason)
@@ -147,9 +151,9 @@ class Keeping:
     def look(self) -> None:
         """Submit what is due: partitions to drop, and where Spark runs, files to compact."""
         snapshot = self._catalog.snapshot()
-        is_allowed = bool(self._tier.tables) and self.life.allows_background()
+        is_allowed = bool(self._tables) and self.life.allows_background()
         for table_id, history in snapshot.histories.items():
-            hot = self._tier.tables.get(table_id)
+            hot = self._tables.get(table_id)
             table = snapshot.table(table_id)
             if hot is None or table is None or not history.files:
                 continue
@@ -160,40 +164,10 @@ class Keeping:
                 if is_new and expired_with_digests(snapshot, table_id, *bounds):
                     self.submit(ExpireJob(table, self._catalog, *bounds), MOVE_PRIORITY)
             if is_allowed:
-                self.compact(table, hot)
-                self._compact_digests(snapshot, table)
-        if self.on_look is not None:
-            self.on_look(is_allowed)
+                self.compaction.compact(table, hot)
+                self.compaction.compact_digests(snapshot, table)
+        self._looks.tell(is_allowed)
         self.publishing.follow()
-
-    def compact(self, table: Table, hot: HotTable) -> JobHandle | None:
-        """Compact what is due; None if nothing is, or if it is under way."""
-        now_us = hot.progress.now_us()
-        cold = None if now_us is None else now_us - table.settings["hot"]
-        return self._submit_compact(table, cold)
-
-    def _compact_digests(self, snapshot: Snapshot, table: Table) -> None:
-        """Merge the partials of partitions that have many files of them."""
-        for digest in snapshot.digests_of(table.table_id):
-            history = snapshot.history(digest.table_id)
-            if self.pipeline.pending(table.table_id, "compact"):
-                return
-            if plan_digest_compact("", digest, history, self.storage):
-                job = DigestCompactJob(digest, table, self._catalog, self.storage)
-                self.submit(job, COMPACT_PRIORITY)
-
-    def _compact_deleted(self, table: Table) -> None:
-        """Write files without their deleted rows, however young their partition is."""
-        self._submit_compact(table, MAX_US)
-
-    def _submit_compact(self, table: Table, cold_before_us: int | None) -> JobHandle | None:
-        if self.pipeline.pending(table.table_id, "compact") or not self.life.allows_background():
-            return None
-        history = self._catalog.snapshot().history(table.table_id)
-        if plan_compact("", table, history, self.storage, cold_before_us) is None:
-            return None
-        job = CompactJob(table, self._catalog, self.storage, cold_before_us)
-        return self.submit(job, COMPACT_PRIORITY)
 
     # -- vacuum
 
@@ -222,7 +196,7 @@ class Keeping:
         kept_us = self._settings["time_travel"]
         if kept_us is None:
             return 0
-        paths = self._catalog.expire_snapshots(self._clock.now_us() - kept_us, self._pins.held())
+        paths = self._catalog.expire_snapshots(self._clock.now_us() - kept_us, self._pinned())
         for path in paths:
             try:
                 self.storage.delete(path)

@@ -1,4 +1,4 @@
-"""Publishing wired: tables with ``publish = 'delta'`` follow their history for outsiders.
+"""Publishing: tables with ``publish = 'delta'`` follow their history for outsiders.
 
 A statement that changed history publishes before it returns; what background jobs did is published
 within a second. The catalog is the truth: an error here is logged and tried again, and a crash is
@@ -35,13 +35,16 @@ def _missing_package() -> MissingPackageError:
 
 
 class Publishing:
-    def __init__(self, catalog: Catalog, storage: Storage) -> None:
+    def __init__(
+        self, catalog: Catalog, storage: Storage, compact: Callable[[Table], object]
+    ) -> None:
+        """``compact`` has files with deleted rows written again: Delta tables do not know ours."""
         self._catalog = catalog
+        self._compact = compact
         self._storage = storage
         self._lock = threading.Lock()
         self._published: dict[int, History] = {}
         self._refused: set[int] = set()
-        self.compact: Callable[[Table], None] | None = None
 
     def check(self, table: Table) -> None:
         """Refuse a table whose columns others could not read."""
@@ -69,8 +72,7 @@ class Publishing:
             if self._published.get(table.table_id) is history:
                 return
             if waits_for_compaction(history):
-                if self.compact is not None:
-                    self.compact(table)
+                self._compact(table)
                 return
             try:
                 publish_delta(self._storage, table, history, snapshot.snapshot_id)

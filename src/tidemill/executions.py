@@ -1,0 +1,210 @@
+"""Executions: the statements that run now, who runs them, and how each of them is broken off.
+
+1. Whoever begins a statement, or an append, registers it (``Executions.begin``). While it runs, it
+   is the *current* execution of its context.
+2. What may take long says how it is broken off, for as long as it works: DuckDB, tasks on Spark,
+   Spark's SQL, a job that is waited for, a pipe that is read (``cancellable``). It finds the
+   execution in the context, so that nothing in between has to hand it on. A thread that helps out
+   runs in a copy of the context.
+3. ``Execution.cancel`` breaks off what the execution does now, and whatever it would begin next
+   fails: a request that comes between two steps is not lost, and none reaches another statement.
+4. Once they are closed, no execution begins, and ``wait`` waits for those of other threads.
+
+Threads of the warehouse itself, such as the mover's, have no execution: nobody cancels them.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar, Token
+from itertools import count
+
+from tidemill.clock import Clock
+from tidemill.errors import ClosedError, QueryError, TidemillError
+
+RUNNING, CANCELLING = "running", "cancelling"
+
+Cancel = Callable[[TidemillError | None], object]
+"""Breaks work off, from any thread. The error is what whoever waits for it is to be told; without
+one, that it was cancelled."""
+Progress = Callable[[], float | None]
+"""How much of some work is done, from 0 to 1; None while that is not known."""
+
+
+class Execution:
+    """A statement that runs, or an append: who, what, since when, how far; and how to cancel it.
+    A context manager, which the thread that runs it enters."""
+
+    __slots__ = (
+        "_end",
+        "_is_cancelled",
+        "_lock",
+        "_token",
+        "_why",
+        "_works",
+        "query_id",
+        "session",
+        "started_at_us",
+        "text",
+        "thread",
+    )
+
+    def __init__(
+        self,
+        query_id: int,
+        text: str,
+        session: object,
+        started_at_us: int,
+        end: Callable[[Execution], None],
+    ) -> None:
+        """``end`` is called when it has ended."""
+        self.query_id = query_id
+        self.text = text
+        self.session = session
+        self.started_at_us = started_at_us
+        self.thread = threading.get_ident()
+        self._end = end
+        self._lock = threading.RLock()
+        self._works: list[_Work] = []
+        self._is_cancelled = False
+        self._why: TidemillError | None = None
+        self._token: Token[Execution | None] | None = None
+
+    def __enter__(self) -> Execution:
+        self._token = _CURRENT.set(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self._token is not None
+        _CURRENT.reset(self._token)
+        self._end(self)
+
+    @property
+    def state(self) -> str:
+        return CANCELLING if self._is_cancelled else RUNNING
+
+    @property
+    def progress(self) -> float | None:
+        """How much of what it does now is done, from 0 to 1; None where that is not known."""
+        with self._lock:
+            known = self._works[-1].progress if self._works else None
+        return None if known is None else known()
+
+    def cancel(self, why: TidemillError | None = None) -> None:
+        """Break it off; waits for nothing. ``why`` is for those who wait for a job."""
+        with self._lock:
+            self._is_cancelled, self._why = True, why
+            for work in self._works:
+                work.cancel(why)
+
+    def _add(self, work: _Work) -> None:
+        with self._lock:
+            if self._is_cancelled:
+                raise self._why or QueryError("the statement was cancelled")
+            self._works.append(work)
+
+    def _remove(self, work: _Work) -> None:
+        with self._lock:
+            self._works.remove(work)
+
+
+class _Work:
+    """What an execution does at the moment, while this context lasts."""
+
+    __slots__ = ("_execution", "cancel", "progress")
+
+    def __init__(self, execution: Execution, cancel: Cancel, progress: Progress | None) -> None:
+        self._execution = execution
+        self.cancel = cancel
+        self.progress = progress
+
+    def __enter__(self) -> None:
+        self._execution._add(self)
+
+    def __exit__(self, *_: object) -> None:
+        self._execution._remove(self)
+
+
+_CURRENT: ContextVar[Execution | None] = ContextVar("tidemill_execution", default=None)
+_NOTHING: AbstractContextManager[None] = nullcontext()
+
+
+def cancellable(cancel: Cancel, progress: Progress | None = None) -> AbstractContextManager[None]:
+    """While it lasts, ``cancel`` breaks off what the current execution does. Raises if that was
+    cancelled already; nothing where there is no execution."""
+    execution = _CURRENT.get()
+    return _NOTHING if execution is None else _Work(execution, cancel, progress)
+
+
+@contextmanager
+def uncancellable() -> Iterator[None]:
+    """For what must be finished although the statement was cancelled: sweeping up after it."""
+    token = _CURRENT.set(None)
+    try:
+        yield
+    finally:
+        _CURRENT.reset(token)
+
+
+class Executions:
+    """All that run in a warehouse. There are at most as many as threads that call it."""
+
+    def __init__(self, warehouse: str, clock: Clock) -> None:
+        self._warehouse = warehouse
+        self._clock = clock
+        self._numbers = count(1)
+        self._running: dict[int, Execution] = {}
+        self._is_closed = False
+        self._gate = threading.Condition()
+
+    def begin(self, text: str, session: object = None) -> Execution:
+        """Register what the calling thread is going to run, and enter it."""
+        started_at_us = self._clock.now_us()
+        with self._gate:
+            if self._is_closed:
+                raise ClosedError(f'warehouse "{self._warehouse}" is closed', hint="open it again")
+            query_id = next(self._numbers)
+            execution = Execution(query_id, text, session, started_at_us, self._end)
+            self._running[query_id] = execution
+        return execution
+
+    def _end(self, execution: Execution) -> None:
+        with self._gate:
+            del self._running[execution.query_id]
+            if self._is_closed:
+                self._gate.notify_all()
+
+    def running(self) -> list[Execution]:
+        """In the order in which they began."""
+        with self._gate:
+            return list(self._running.values())
+
+    def cancel(self, query_id: int, why: TidemillError | None = None) -> bool:
+        """Cancel one; False if it has ended."""
+        with self._gate:
+            found = self._running.get(query_id)
+        if found is None:
+            return False
+        found.cancel(why)
+        return True
+
+    def cancel_thread(self, thread: int | None, why: TidemillError | None = None) -> None:
+        """Cancel those of a thread, by its identifier, or all."""
+        for execution in self.running():
+            if thread is None or execution.thread == thread:
+                execution.cancel(why)
+
+    def close(self) -> None:
+        """Let no other begin."""
+        with self._gate:
+            self._is_closed = True
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait until those of other threads have ended; whether they have."""
+        own = threading.get_ident()
+        with self._gate:
+            return self._gate.wait_for(
+                lambda: all(each.thread == own for each in self._running.values()), timeout_s
+            )
