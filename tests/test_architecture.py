@@ -31,6 +31,7 @@ GROUND_MODULES = {
     "python_values",
     "rendering",
     "result",
+    "smoothing",
     "text_result",
     "threads",
     "types",

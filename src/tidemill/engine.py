@@ -42,6 +42,7 @@ from tidemill.errors import (
     UnknownNameError,
     UnsupportedError,
 )
+from tidemill.federation.costs import RouteCosts
 from tidemill.federation.duck import Duck
 from tidemill.federation.explain import analyze_lines, explain_lines, timed_lines
 from tidemill.federation.past import Pins
@@ -188,6 +189,7 @@ class Database:
         desk = Desk(self.catalog, tier, storage, duck)
         appending = Appending(self.catalog, tier, self._clock)
         self._loads = Loads(self.catalog, desk, keeping, self._clock, appending)
+        costs = RouteCosts(tier.tables, self._clock)
         system = SystemTables(
             self.catalog.snapshot,
             tier.tables,
@@ -202,6 +204,7 @@ class Database:
             clock=self._clock,
             views=self._view_rows,
             spark=lambda: [spark_row(runtime, executor.place, settings)],
+            costs=costs.rows,
         )
         self._hot = tier.tables
         self._duck = duck
@@ -250,7 +253,9 @@ class Database:
         spark = Spark(lambda: executor.is_ready, life.foresee, settings["spark_scan"])
         self._spark_sql = SparkSqlEngine(runtime, SPARK_SETTINGS)
         route = SparkSqlRoute(self._spark_sql, duck, self._runner, storage)
-        self._router = Router(self._runner, self._scatter, spark, None if is_inline else route)
+        self._router = Router(
+            self._runner, self._scatter, spark, costs, None if is_inline else route
+        )
         self._plan_for = lru_cache(maxsize=512)(self._make_plan)
         for hot in tier.tables.values():
             keeping.recall(hot)

@@ -407,12 +407,14 @@ class Runner:
         view = moment.views[table.table_id].after(history.moved_seq)
         if scan.as_of is not None:
             return self._select_past(scan, moment, view, wanted)
-        found = present(history, view, wanted)
+        unheard = _unheard(table, history, moment.heard[table.table_id])
+        is_split = bool(history.files) and not unheard
+        span = view.narrowed(wanted) if is_split else wanted
+        found = present(history, view, span)
         files_sql = found.sql(self._storage, table, scan.with_seq)
         reads = self._reads(scan, found)
         if files_sql is not None and newest is not None:
-            wanted = replace(wanted, newest=None)  # the newest may be in files
-        unheard = _unheard(table, history, moment.heard[table.table_id])
+            wanted = replace(span, newest=None)  # the newest may be in files
         if unheard:
             rows = self._without(view, wanted, unheard)
             return Selected(scan, rows, wanted, None, found, files_sql, reads=reads)
@@ -491,9 +493,8 @@ class Runner:
     def _note_window(self, table: Table, wanted: Wanted) -> None:
         """Tell the mover how far back queries read."""
         hot = self._hot.get(table.table_id)
-        now_us = hot.progress.now_us() if hot is not None else None
-        if hot is not None and now_us is not None and wanted.low_us is not None:
-            hot.windows.note(self._clock.now_us(), now_us - wanted.low_us)
+        if hot is not None:
+            hot.windows.note_scan(self._clock.now_us(), hot.progress.now_us(), wanted)
 
 
 def paths_of(node: exp.Expr, values: Mapping[str, object]) -> list[str] | None:

@@ -27,6 +27,7 @@ from tidemill.catalog.model import Index, Package, Table
 from tidemill.clock import Clock
 from tidemill.errors import BackpressureError, ClosedError, CorruptLogError
 from tidemill.hot import frame, keys
+from tidemill.hot.costs import ScanCosts
 from tidemill.hot.crash import point
 from tidemill.hot.intake import Accepted, AppendResult, Counters, FindKeys, Sorted, Sorter
 from tidemill.hot.log import Log
@@ -90,6 +91,7 @@ class HotTable:
         self.forgotten: frozenset[str] = frozenset()  # files of deletes that memory obeys
         self.marks = Marks()
         self.windows = Windows()
+        self.costs = ScanCosts()
         self.find_keys: FindKeys | None = None
         self.on_pressure: Callable[[HotTable], None] | None = None
         # Files whose rows are in the log, and of which the catalog may not know yet.
