@@ -50,11 +50,14 @@ class Options:
     quick: bool = False
     systems: tuple[str, ...] = ()
     key_rows: int = 0
+    parts: tuple[str, ...] = ()
+    seconds: float = 0.0
 
     @property
     def is_full(self) -> bool:
         """Whether the results are worth keeping in the repository."""
-        return not self.quick and self.rows == ROWS and not self.systems
+        is_whole = not self.systems and not self.parts and not self.seconds
+        return not self.quick and self.rows == ROWS and is_whole
 
     def wants(self, system: str) -> bool:
         return not self.systems or system in self.systems
@@ -80,6 +83,10 @@ def parse_options(arguments: Sequence[str], names: Sequence[str] = ()) -> tuple[
         default=0,
         help="history_queries: rows under the key lookup (--rows)",
     )
+    parser.add_argument("--parts", default="", help="mixed: only these, by comma: fig19,fig21,…")
+    parser.add_argument(
+        "--seconds", type=float, default=0.0, help="mixed: of each run of Fig. 19 to 21"
+    )
     parser.add_argument("--folder", help="where the data lies while it runs (default: temporary)")
     given = parser.parse_args(arguments)
     if wrong := set(getattr(given, "names", ())) - set(names):
@@ -93,6 +100,8 @@ def parse_options(arguments: Sequence[str], names: Sequence[str] = ()) -> tuple[
         given.quick,
         tuple(name for name in given.systems.split(",") if name),
         given.key_rows,
+        tuple(name for name in given.parts.split(",") if name),
+        given.seconds,
     )
     return list(getattr(given, "names", ())) or list(names), options
 

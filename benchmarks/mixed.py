@@ -7,6 +7,8 @@
    beside it (Fig. 17, 18, 20).
 3. As fast as rows can be appended: throughput with and without moves, and at different
    frequencies of queries (Fig. 15, 16, 20).
+4. Figures 19, 20 and 21 at the paper's own rates (``mixed_figures``): ``--parts fig19,fig20,fig21``
+   runs these alone.
 
 Every answer's count is checked against what was acknowledged; an error of any query is a fault.
 """
@@ -18,6 +20,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from benchmarks.harness import Options, Worker, WorkerError, console, progress, scratch
+from benchmarks.mixed_figures import Figures, rate_of
 from benchmarks.mixing import WARM_S, Asked, Plan, Told, percentile
 from benchmarks.report import OURS, Report
 
@@ -52,14 +55,26 @@ def run(options: Options) -> Report:
             **{name: ", ".join(f"{k} = {v}" for k, v in s.items()) for name, s in POLICIES.items()},
         }
         bench = _Bench(report, options, folder)
+        figures = Figures(report, options, bench.run)
+        parts = {
+            "varying": bench.varying,
+            "steady": bench.steady,
+            "fastest": bench.fastest,
+            "fig19": figures.rates,
+            "fig20": figures.fall,
+            "fig21": figures.policies,
+        }
+        if wrong := set(options.parts) - set(parts):
+            sys.exit(f"mixed has no part {', '.join(sorted(wrong))}; it has {', '.join(parts)}")
         try:
-            bench.varying()
-            bench.steady()
-            bench.fastest()
+            for name in options.parts or parts:
+                parts[name]()
         except WorkerError as error:
             report.missing[OURS] = str(error)
             console.print(f"[red]tidemill failed[/]: {error}")
-        bench.set_goals()
+        if not options.parts or {"varying", "steady"} & set(options.parts):
+            bench.set_goals()
+        figures.set_goals()
     report.notes += [
         "Latency is from the moment at which a query was due until its answer was there; a query "
         "that had to wait for its predecessor counts the waiting. Service time is without it.",
@@ -79,7 +94,7 @@ class _Bench:
         self.told: dict[str, list[Told]] = {name: [] for name in POLICIES}
         self._runs = 0
 
-    def _run(self, settings: dict[str, str], plan: Plan) -> Told:
+    def run(self, settings: dict[str, str], plan: Plan) -> Told:
         self._runs += 1
         place = self.folder / f"run-{self._runs}"
         with Worker("benchmarks.mixing:Mix", place, settings) as worker:
@@ -101,7 +116,7 @@ class _Bench:
                     advance(f"{name}, turn {turn + 1}", 1)
                     settings = {**TABLE_SETTINGS, **policy}
                     plan = Plan(settings, RATES, phase_s, past_rows=self.past_rows)
-                    self.told[name].append(self._run(settings, plan))
+                    self.told[name].append(self.run(settings, plan))
         for name, many in self.told.items():
             self._add_varying(name, many, phase_s)
 
@@ -152,7 +167,7 @@ class _Bench:
                         at = "without" if is_off else "beside" if is_beside else "between"
                         found[at].append(one)
                 for is_beside in () if is_off else (True, False):
-                    rate = _rate(told, is_beside)
+                    rate = rate_of(told, is_beside)
                     rates[is_beside] += [rate] if rate else []
         self._add(STEADY, "without any move", found["without"])
         self._add(STEADY, "while a move runs", found["beside"], f"{moves} moves")
@@ -175,7 +190,7 @@ class _Bench:
             past_rows=self.past_rows,
             windows_s=STEADY_WINDOWS_S,
         )
-        return self._run(settings, plan)
+        return self.run(settings, plan)
 
     # -- 3: as fast as it can
 
@@ -197,7 +212,7 @@ class _Bench:
                     past_rows=self.past_rows,
                     windows_s=(1.0,),
                 )
-                told = self._run(settings, plan)
+                told = self.run(settings, plan)
                 what = f"{name}, {frequency:g} queries/s"
                 note = f"{len(told.moves)} moves; batches of 2,000 rows, one writer"
                 rate = told.rows / told.seconds
@@ -254,18 +269,6 @@ class _Bench:
 def _monitoring(asked: Iterable[Asked], share: float) -> float | None:
     """A percentile of the monitoring queries' latency."""
     return percentile([one.latency_s for one in asked if one.kind != "analytics"], share)
-
-
-def _rate(told: Told, is_beside: bool) -> float | None:
-    """Rows a second that were appended while moves ran, or else between them."""
-    spans = sorted((max(0.0, start), min(told.seconds, end)) for start, end, _ in told.moves)
-    inside_s = sum(max(0.0, end - start) for start, end in spans)
-    seconds = inside_s if is_beside else told.seconds - inside_s
-    rows = 0
-    for moment, count in told.appended:
-        if any(start <= moment < end for start, end in spans) == is_beside:
-            rows += count
-    return rows / seconds if seconds > 0 else None
 
 
 if __name__ == "__main__":

@@ -14,7 +14,6 @@ import bisect
 import threading
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -34,6 +33,7 @@ MONITOR_WINDOWS_S = (1.0, 5.0, 10.0)
 ANALYTICS_WINDOW_S = 300.0
 WARM_S = 2.0  # after the start, while plans and caches fill; not counted
 GRACE_S = 60.0
+REASONS_MAX = 8
 _MONITOR = (
     f"SELECT count(*), max(spd), avg(spd) FROM {TABLE} WHERE ts >= :low AND ts < :high AND seg >= 0"
 )
@@ -68,6 +68,8 @@ class Asked:
     due: float
     began: float
     ended: float
+    rows: int = 0
+    file_rows: int = 0  # of its window's rows, those in files when it began
 
     @property
     def latency_s(self) -> float:
@@ -88,12 +90,32 @@ class Told:
     reasons: list[str] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
-    seconds: float = 0.0
+    costs: dict[str, float] = field(default_factory=dict)  # of a row, in ns, by place
+    seconds: float = 0.0  # until the last row was acknowledged
+    makespan_s: float = 0.0  # and until the last query was answered
     rows: int = 0
     append_s: list[float] = field(default_factory=list)
 
     def during(self, one: Asked) -> bool:
         return any(start < one.ended and end > one.began for start, end, _ in self.moves)
+
+
+@dataclass(frozen=True)
+class Span:
+    """A window: its ends in time, and the numbers of the rows before it and up to its end."""
+
+    low_us: int
+    high_us: int
+    before: int
+    upto: int
+
+    @property
+    def rows(self) -> int:
+        return self.upto - self.before
+
+    def rows_up_to(self, number: int) -> int:
+        """How many of its rows have a number up to this one."""
+        return min(max(number - self.before, 0), self.rows)
 
 
 class _Acknowledged:
@@ -113,13 +135,13 @@ class _Acknowledged:
             self._bounds_us.append(end_us)
             self._counts.append(self._counts[-1] + rows)
 
-    def window(self, length_us: int) -> tuple[int, int, int]:
-        """The newest window of about that length: low, high, and the rows within."""
+    def window(self, length_us: int) -> Span:
+        """The newest window of about that length."""
         with self._lock:
-            high = len(self._bounds_us) - 1
-            low = bisect.bisect_left(self._bounds_us, self._bounds_us[high] - length_us)
-            counts = self._counts
-            return self._bounds_us[low], self._bounds_us[high], counts[high] - counts[low]
+            bounds, counts = self._bounds_us, self._counts
+            high = len(bounds) - 1
+            low = bisect.bisect_left(bounds, bounds[high] - length_us)
+            return Span(bounds[low], bounds[high], counts[low], counts[high])
 
 
 class Mix:
@@ -145,7 +167,9 @@ class Mix:
         known.add(max(round(epoch * 1e6), known.newest_us + 1), 0)
         period = 1 / plan.monitors_a_s
         threads = [threading.Thread(target=self._write, args=(plan, told, known, epoch, origin))]
-        askers = [("monitor", period), ("analytics", 1 / plan.analytics_a_s)]
+        askers = [("monitor", period)]
+        if plan.analytics_a_s:
+            askers.append(("analytics", 1 / plan.analytics_a_s))
         for kind, every in askers:
             arguments = (kind, every, plan, told, known, origin, stop)
             threads.append(threading.Thread(target=self._ask, args=arguments))
@@ -156,6 +180,7 @@ class Mix:
         stop.set()
         for thread in threads[1:]:
             thread.join(GRACE_S)
+        told.makespan_s = time.perf_counter() - origin
         self._finish(plan, told, epoch)
         return told
 
@@ -244,8 +269,9 @@ class Mix:
             length_s = ANALYTICS_WINDOW_S
             if kind == "monitor":
                 length_s = plan.windows_s[number % len(plan.windows_s)]
-            low_us, high_us, count = known.window(round(length_s * 1e6))
-            values = {"low": to_time(low_us), "high": to_time(high_us)}
+            span = known.window(round(length_s * 1e6))
+            values = {"low": to_time(span.low_us), "high": to_time(span.high_us)}
+            file_rows = span.rows_up_to(self._moved_seq())
             sql = _MONITOR if kind == "monitor" else _ANALYTICS
             began = time.perf_counter() - origin
             try:
@@ -256,13 +282,20 @@ class Mix:
             ended = time.perf_counter() - origin
             if rows is not None:
                 found = rows[0][0] if kind == "monitor" else sum(row[3] for row in rows)
-                if found != count:
-                    told.wrong.append(f"{kind} at {began:.2f} s: {found} rows, {count} are right")
+                if found != span.rows:
+                    right = f"{found} rows, {span.rows} are right"
+                    told.wrong.append(f"{kind} at {began:.2f} s: {right}")
                 name = f"last {length_s:g} s" if kind == "monitor" else "analytics"
                 if due > WARM_S:
-                    told.asked.append(Asked(name, due, began, ended))
+                    told.asked.append(Asked(name, due, began, ended, span.rows, file_rows))
             due += every_s
             number += 1
+
+    def _moved_seq(self) -> int:
+        """Rows up to this number are in files. Their numbers are those in which they came."""
+        snapshot = self.db.catalog.snapshot()
+        moved: int = snapshot.history(snapshot.get(TABLE).table_id).moved_seq
+        return moved
 
     # -- afterwards
 
@@ -282,10 +315,10 @@ class Mix:
                 told.moves.append((start, end, rows or 0))
             if state == "failed":
                 told.errors.append(f"a move failed at {start:.1f} s")
-        with suppress(tidemill.TidemillError):  # for the page only
-            told.reasons = [
-                str(row) for row in self.db.sql("SELECT * FROM tidemill.moves LIMIT 5").fetchall()
-            ]
+        costs = "SELECT place, row_ns FROM tidemill.costs WHERE table_name = :t"
+        told.costs = dict(self.db.sql(costs, {"t": TABLE}).fetchall())
+        reasons = "SELECT strftime(at, '%H:%M:%S'), action, reason FROM tidemill.moves"
+        told.reasons = [" ".join(row) for row in self.db.sql(reasons).fetchall()][:REASONS_MAX]
 
     def close(self) -> None:
         self.db.close()

@@ -16,6 +16,7 @@ from typing import Any
 from rich.table import Table
 
 from benchmarks.harness import KEEP, ROOT, Options, Summary, console, summarise
+from benchmarks.linear_road.plots import Chart, panels
 from benchmarks.machine import describe_machine, describe_versions
 
 OURS = "tidemill"
@@ -77,6 +78,7 @@ class Report:
         self.goals: list[Goal] = []
         self.checks: list[Check] = []
         self.notes: list[str] = []
+        self.charts: list[Chart] = []
         if self.machine["file system of the data"] in ("tmpfs", "ramfs"):
             self.notes.append("The data lay in memory: nothing durable was measured. Use --folder.")
 
@@ -155,7 +157,11 @@ class Report:
         stem = folder / f"{time.strftime('%Y-%m-%d', self.began_at)}-{self.name}"
         stem.with_suffix(".json").write_text(json.dumps(self._as_json(), indent=2) + "\n")
         page = stem.with_suffix(".md")
-        page.write_text("\n".join(self._page()) + "\n")
+        picture = ""
+        if self.charts:
+            picture = stem.with_suffix(".svg").name
+            stem.with_suffix(".svg").write_text(panels(self.charts))
+        page.write_text("\n".join(self._page(picture)) + "\n")
         console.print(f"written: {page.relative_to(ROOT)} and .json")
         return page
 
@@ -174,6 +180,7 @@ class Report:
             "goals": [asdict(goal) for goal in self.goals],
             "measurements": measured,
             "checks": [asdict(check) for check in self.checks],
+            "charts": [asdict(chart) for chart in self.charts],
             "notes": self.notes,
         }
 
@@ -204,7 +211,7 @@ class Report:
         listed = "; ".join(f"{c.system}: {c.what} {c.detail}" for c in wrong)
         return f"Answers: {len(wrong)} of {len(self.checks)} checks WRONG: {listed}"
 
-    def _page(self) -> list[str]:
+    def _page(self, picture: str) -> list[str]:
         options = self.options
         size = f"{options.rows:,} rows, {options.repeat} repetitions"
         lines = [f"# {self.title}", "", time.strftime("%Y-%m-%d %H:%M UTC", self.began_at), ""]
@@ -212,6 +219,7 @@ class Report:
         lines += ["how many times better Tidemill's median is than the peer's.", ""]
         lines += ["## Goals", "", *_rows(["goal", "reached", ""], self._goal_rows()), ""]
         lines += [self._checks_line(), ""]
+        lines += [f"![{self.title}]({picture})", ""] if picture else []
         lines += [f"Missing: {name} ({reason})" for name, reason in self.missing.items()]
         for group, rows in self._tables():
             lines += ["", f"## {group}", "", *_rows(["", *_HEADS], rows)]

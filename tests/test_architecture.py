@@ -32,6 +32,7 @@ GROUND_MODULES = {
     "python_values",
     "rendering",
     "result",
+    "smoothing",
     "subscribers",
     "text_result",
     "threads",

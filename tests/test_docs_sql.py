@@ -21,7 +21,13 @@ import tidemill
 from tidemill.as_text import TEXT, text_result
 from tidemill.cli.render import collect, table
 from tidemill.clock import FakeClock
-from tidemill.config import DATABASE_SETTINGS, TABLE_SETTINGS, Settings
+from tidemill.config import (
+    DATABASE_SETTINGS,
+    SESSION_VARIABLES,
+    TABLE_SETTINGS,
+    VIEW_SETTINGS,
+    Settings,
+)
 from tidemill.engine import Database
 from tidemill.errors import TidemillError
 from tidemill.federation import system
@@ -99,6 +105,16 @@ def test_every_error_code_is_documented(code: str) -> None:
 def test_every_setting_is_documented_with_its_default(name: str) -> None:
     setting = TABLE_SETTINGS.get(name) or DATABASE_SETTINGS[name]
     assert f"| `{name}` | `{setting.default}` |" in PAGE.read_text()
+
+
+@pytest.mark.parametrize("name", VIEW_SETTINGS)
+def test_every_setting_of_a_view_is_documented_with_its_default(name: str) -> None:
+    assert f"| `{name}` | `{VIEW_SETTINGS[name].default}` |" in PAGE.read_text()
+
+
+@pytest.mark.parametrize("name", SESSION_VARIABLES)
+def test_every_variable_of_a_session_is_documented_with_its_default(name: str) -> None:
+    assert f"`SET {name} = '{SESSION_VARIABLES[name].default}'" in PAGE.read_text()
 
 
 @pytest.mark.parametrize("name", system.NAMES)

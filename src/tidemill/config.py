@@ -202,7 +202,8 @@ TABLE_SETTINGS: dict[str, Setting] = {
             "move_fill",
             "0.6",
             _share,
-            "the share of memory in use at which rows move, whatever the interval",
+            "the share of memory in use at which rows move, whatever the interval; less where they "
+            "arrive fast",
         ),
         Setting("move_min", "16 MB", parse_size_bytes, "a move of less is not worth its cost"),
         Setting(
@@ -285,7 +286,8 @@ DATABASE_SETTINGS: dict[str, Setting] = {
             "spark_scan",
             "16 GB",
             parse_size_bytes,
-            "with route = 'auto', a query that reads more bytes of history runs on Spark",
+            "with route = 'auto', a query that reads more bytes of history runs on Spark, until its "
+            "costs are measured",
         ),
     )
 }

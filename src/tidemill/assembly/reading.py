@@ -8,6 +8,7 @@ from functools import partial
 from tidemill.assembly.memory import Memory
 from tidemill.assembly.store import Store
 from tidemill.executions import Executions
+from tidemill.federation.costs import RouteCosts
 from tidemill.federation.routes import Router, Spark
 from tidemill.federation.runner import Runner, ViewReader
 from tidemill.federation.scatter import Scatter
@@ -36,7 +37,8 @@ class Reading:
 def build_reading(store: Store, memory: Memory, executions: Executions) -> Reading:
     loads = build_loads(store, memory)
     view_rows = ContributedRows()
-    system = build_system_tables(store, memory, loads, view_rows, executions)
+    costs = RouteCosts(memory.tier.tables, store.clock)
+    system = build_system_tables(store, memory, loads, view_rows, executions, costs)
     guard = Guard(str(store.path), store.storage)
 
     def make_runner(views: ViewReader) -> Runner:
@@ -62,7 +64,8 @@ def build_reading(store: Store, memory: Memory, executions: Executions) -> Readi
         store.clock,
     )
     views = Views(house, make_runner)
-    return Reading(guard, loads, views, view_rows, build_router(store, memory, views.runner))
+    router = build_router(store, memory, views.runner, costs)
+    return Reading(guard, loads, views, view_rows, router)
 
 
 def build_loads(store: Store, memory: Memory) -> Loads:
@@ -80,7 +83,12 @@ def build_loads(store: Store, memory: Memory) -> Loads:
 
 
 def build_system_tables(
-    store: Store, memory: Memory, loads: Loads, view_rows: ContributedRows, executions: Executions
+    store: Store,
+    memory: Memory,
+    loads: Loads,
+    view_rows: ContributedRows,
+    executions: Executions,
+    costs: RouteCosts,
 ) -> SystemTables:
     catalog = store.catalog
     return SystemTables(
@@ -98,15 +106,16 @@ def build_system_tables(
         views=view_rows,
         spark=partial(spark_rows, memory.runtime, memory.executor, store.settings),
         queries=executions.running,
+        costs=costs.rows,
     )
 
 
-def build_router(store: Store, memory: Memory, runner: Runner) -> Router:
+def build_router(store: Store, memory: Memory, runner: Runner, costs: RouteCosts) -> Router:
     executor = memory.executor
     scatter = Scatter(executor, store.duck, store.storage)
     spark = Spark(lambda: executor.is_ready, memory.life.foresee, store.settings["spark_scan"])
     if isinstance(executor, InlineExecutor):
-        return Router(runner, scatter, spark)
+        return Router(runner, scatter, spark, costs)
     engine = SparkSqlEngine(memory.runtime, SPARK_SETTINGS)
     route = SparkSqlRoute(engine, store.duck, runner, store.storage)
-    return Router(runner, scatter, spark, route)
+    return Router(runner, scatter, spark, costs, route)

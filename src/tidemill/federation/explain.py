@@ -19,7 +19,7 @@ from tidemill.federation.lookup import answer
 from tidemill.federation.planner import FRAME, HOT, SYSTEM, VIEW
 from tidemill.federation.profiling import FILE_SCAN, MEMORY_SCAN, Operator, Profile, profile
 from tidemill.federation.runner import Filled, Selected
-from tidemill.federation.scatter import split
+from tidemill.federation.scatter import SHIP, manner_of, split
 from tidemill.hot.values import Range
 from tidemill.hot.view import Wanted
 from tidemill.sql.decompose import Decomposition
@@ -75,6 +75,10 @@ def _split_lines(filled: Filled) -> list[str]:
     parts = split(filled.plan)
     if isinstance(parts, Decomposition):
         return parts.explain()
+    if manner_of(filled) == SHIP:
+        rows = sum(chosen.table.num_rows for chosen in filled.selected)
+        travel = f"{_count(rows, 'row')} of memory travel to the task that runs the sql"
+        return [f"ship: {travel}, since {parts.reason}"]
     return [f"gather: tasks filter and project, the sql runs here, since {parts.reason}"]
 
 

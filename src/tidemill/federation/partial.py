@@ -65,7 +65,7 @@ def run_partial(task: PartialTask) -> PartialResult:
         task.reads.check()
     text = task.sql.replace(quote(task.source), f"({task.files_sql})")
     try:
-        with _References(connection, task.references, task.tables):
+        with Brought(connection, task.references, task.tables):
             values = dict(task.values) or None
             return PartialResult.of(connection.sql(text, params=values).to_arrow_table())
     except duckdb.Error as error:
@@ -74,7 +74,7 @@ def run_partial(task: PartialTask) -> PartialResult:
         raise QueryError("the query failed", detail=str(error)) from error
 
 
-class _References:
+class Brought:
     """Tables that a query reads beside its scan, for its time: reference tables in a database of
     their own name, others by theirs."""
 
@@ -106,7 +106,8 @@ class _References:
             self._connection.execute(f"DETACH {REFERENCE}")
 
 
-def _connect() -> duckdb.DuckDBPyConnection:
+def connect() -> duckdb.DuckDBPyConnection:
+    """A DuckDB for tasks, with the types and the meaning of the owner's."""
     connection = duckdb.connect(":memory:", config={**DUCKDB_CLOSED})
     for setting in (
         "TimeZone = 'UTC'",
@@ -119,7 +120,7 @@ def _connect() -> duckdb.DuckDBPyConnection:
     return connection
 
 
-_connections = PerThread(_connect)  # kept for a thread's next task
+_connections = PerThread(connect)  # kept for a thread's next task
 
 
 def to_ipc(table: pa.Table) -> bytes:

@@ -396,11 +396,13 @@ class Runner:
         if scan.as_of is not None:
             return self._select_past(scan, moment, image.view, wanted)
         wanted = wanted.within(moment.horizons[table.table_id])
-        found = image.in_files(wanted)
+        is_split = bool(image.history.files) and not image.pending
+        span = image.view.narrowed(wanted) if is_split else wanted
+        found = image.in_files(span)
         files_sql = found.sql(self._storage, table, scan.with_seq)
         reads = self._reads(scan, found)
         if files_sql is not None and newest is not None:
-            wanted = replace(wanted, newest=None)  # the newest may be in files
+            wanted = replace(span, newest=None)  # the newest may be in files
         rows, selection = image.in_memory(wanted, self._deletes)
         return Selected(scan, rows, wanted, selection, found, files_sql, reads=reads)
 
@@ -461,9 +463,8 @@ class Runner:
     def _note_window(self, table: Table, wanted: Wanted) -> None:
         """Tell the mover how far back queries read."""
         hot = self._hot.get(table.table_id)
-        now_us = hot.progress.now_us() if hot is not None else None
-        if hot is not None and now_us is not None and wanted.low_us is not None:
-            hot.windows.note(self._clock.now_us(), now_us - wanted.low_us)
+        if hot is not None:
+            hot.windows.note_scan(self._clock.now_us(), hot.progress.now_us(), wanted)
 
 
 def paths_of(node: exp.Expr, values: Mapping[str, object]) -> list[str] | None:

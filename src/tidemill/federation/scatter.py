@@ -1,9 +1,12 @@
 """Partition-wise execution (document 003 §5.4): one query, its files spread over Spark's tasks.
 
-1. **split**: the query becomes partial, merge and final (``sql.decompose``); a query that is not
-   the sum of its parts is *gathered*: tasks filter and project each scan, the rest runs here;
+1. **split**: the query becomes partial, merge and final (``sql.decompose``);
 2. **partial**: each task runs DuckDB over its files; the hot rows' partial is made here, meanwhile;
 3. **merge and final** over the partials, here.
+
+A query that is not the sum of its parts runs as a whole where the larger part of its rows is, and
+the smaller part travels there: rows of memory are *shipped* to one task (``shipping``), or rows of
+history are *gathered*, filtered and projected by tasks, and the rest runs here.
 
 Every step is DuckDB, over the same values and types as on the local route.
 """
@@ -11,10 +14,10 @@ Every step is DuckDB, over the same values and types as on the local route.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Protocol
 
@@ -28,6 +31,7 @@ from tidemill.federation.duck import REFERENCE, Duck
 from tidemill.federation.partial import PartialResult, PartialTask, run_partial, to_ipc
 from tidemill.federation.planner import HOT, Plan
 from tidemill.federation.runner import Filled, Selected
+from tidemill.federation.shipping import WholeResult, WholeTask, run_whole, shipping_refusal
 from tidemill.history.storage import Storage
 from tidemill.sql.decompose import MERGE_SOURCE, Decomposition, NotDecomposable, decompose, sql_of
 from tidemill.sql.params import placeholders
@@ -37,6 +41,7 @@ from tidemill.types import quote
 TASKS_PER_SLOT = 2
 REFERENCE_BYTES_MAX = 64 * 1024 * 1024
 GATHERED_BYTES_MAX = 2 * 1024**3
+SPLIT, SHIP, GATHER = "split", "ship", "gather"
 
 
 class Tasks(Protocol):
@@ -68,6 +73,13 @@ def split(plan: Plan) -> Decomposition | NotDecomposable:
     return decompose(plan.tree, lambda node: node.name in names, spelling)
 
 
+def manner_of(filled: Filled) -> str:
+    """How the tasks share a query's work: ``SPLIT``, ``SHIP`` or ``GATHER``."""
+    if isinstance(split(filled.plan), Decomposition):
+        return SPLIT
+    return SHIP if shipping_refusal(filled) is None else GATHER
+
+
 class Scatter:
     def __init__(self, tasks: Tasks, duck: Duck, storage: Storage) -> None:
         self._tasks = tasks
@@ -79,6 +91,10 @@ class Scatter:
         parts = split(filled.plan)
         if isinstance(parts, Decomposition) and self._binds(filled, parts):
             return self._run_split(filled, parts)
+        if shipping_refusal(filled) is None:
+            references = self._references(filled.plan.tree)
+            if not references.too_large:
+                return self._run_shipped(filled, references.shipped)
         return self._run_gathered(filled)
 
     def _binds(self, filled: Filled, parts: Decomposition) -> bool:
@@ -106,9 +122,11 @@ class Scatter:
             for name, rows in filled.sources.items()
             if name in named and name != chosen.scan.source
         }
-        specs = self._specs(chosen, sql, values, self._references(parts.partial), others)
+        references = self._references(parts.partial)
+        references.check()
+        specs = self._specs(chosen, sql, values, references.shipped, others)
         with ThreadPoolExecutor(1, "tidemill-partial") as pool:
-            remote = pool.submit(copy_context().run, self._perform, specs)
+            remote = pool.submit(copy_context().run, self._partials, specs)
             sources = {**filled.sources, chosen.scan.source: chosen.table}
             hot, _ = self._duck.query(sql, values, sources, exact=True)
             tables = [hot, *remote.result()]
@@ -120,6 +138,19 @@ class Scatter:
         return self._duck.query(
             sql_of(parts.final), _values(parts.final, filled), sources, bounded=True
         )
+
+    # -- ship
+
+    def _run_shipped(
+        self, filled: Filled, references: Mapping[str, bytes]
+    ) -> tuple[pa.Table, list[str]]:
+        """Let one task run the query, over the files and the rows of memory that go along."""
+        memory_bytes, threads = self._duck.memory_max, self._tasks.parallelism
+        task = WholeTask.of(filled, self._storage, references, memory_bytes, threads)
+        found: list[WholeResult] = self._perform(run_whole, [task])
+        answer = found[0].table()
+        rows, types = self._duck.shown(answer, list(found[0].types))
+        return rows.rename_columns(answer.column_names), types
 
     # -- gather
 
@@ -145,7 +176,7 @@ class Scatter:
         hot = chosen.table.select(names)
         found = [hot]
         held = 0
-        for part in self._perform(specs):
+        for part in self._partials(specs):
             held += part.nbytes
             if held > min(GATHERED_BYTES_MAX, self._duck.memory_max):
                 raise QueryError(
@@ -164,8 +195,8 @@ class Scatter:
         chosen: Selected,
         sql: str,
         values: dict[str, object],
-        references: dict[str, bytes],
-        tables: dict[str, bytes],
+        references: Mapping[str, bytes],
+        tables: Mapping[str, bytes],
     ) -> list[PartialTask]:
         scan = chosen.scan
         assert scan.table is not None
@@ -183,32 +214,45 @@ class Scatter:
                 specs.append(spec)
         return specs
 
-    def _perform(self, specs: list[PartialTask]) -> list[pa.Table]:
-        if not specs:
-            return []
+    def _partials(self, specs: list[PartialTask]) -> list[pa.Table]:
+        results: list[PartialResult] = self._perform(run_partial, specs) if specs else []
+        return [result.table() for result in results]
+
+    def _perform(self, function: Callable[[Any], Any], specs: Sequence[Any]) -> list[Any]:
         job_id = f"query-{uuid.uuid4().hex[:12]}"
         done: set[int] = set()
         with cancellable(lambda _: self._tasks.cancel(job_id), lambda: len(done) / len(specs)):
-            results: list[PartialResult] = self._tasks.run(
-                job_id, "query", run_partial, specs, lambda index, _: done.add(index)
+            return self._tasks.run(
+                job_id, "query", function, specs, lambda index, _: done.add(index)
             )
-        return [result.table() for result in results]
 
-    def _references(self, tree: exp.Expression) -> dict[str, bytes]:
-        """The reference tables that a partial joins travel with its tasks."""
+    def _references(self, tree: exp.Expression) -> _References:
+        """The reference tables that a query joins travel with its tasks."""
         names = {node.name for node in tree.find_all(exp.Table) if node.catalog == REFERENCE}
         shipped: dict[str, bytes] = {}
         for name in sorted(names):
             query = f"SELECT * FROM {REFERENCE}.main.{quote(name)}"
             rows, _ = self._duck.query(query, {}, {}, exact=True)
             if rows.nbytes > REFERENCE_BYTES_MAX:
-                raise QueryError(
-                    "a reference table of the query is too large to travel with Spark's tasks",
-                    detail=f"{rows.nbytes} bytes, {REFERENCE_BYTES_MAX} are allowed",
-                    hint="SET route = 'local'",
-                )
+                return _References({}, rows.nbytes)
             shipped[name] = to_ipc(rows)
-        return shipped
+        return _References(shipped)
+
+
+@dataclass(frozen=True)
+class _References:
+    """Reference tables as Arrow IPC, or the size of one that is too large to travel."""
+
+    shipped: Mapping[str, bytes]
+    too_large: int = 0
+
+    def check(self) -> None:
+        if self.too_large:
+            raise QueryError(
+                "a reference table of the query is too large to travel with Spark's tasks",
+                detail=f"{self.too_large} bytes, {REFERENCE_BYTES_MAX} are allowed",
+                hint="SET route = 'local'",
+            )
 
 
 def _values(tree: exp.Expression, filled: Filled) -> dict[str, object]:

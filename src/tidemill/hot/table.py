@@ -28,6 +28,7 @@ from tidemill.catalog.model import Index, Package, Table
 from tidemill.clock import Clock
 from tidemill.errors import BackpressureError, ClosedError, CorruptLogError
 from tidemill.hot import frame, keys
+from tidemill.hot.costs import ScanCosts
 from tidemill.hot.crash import point
 from tidemill.hot.environment import Environment, NoHistory
 from tidemill.hot.environment import Relief as Relief
@@ -87,6 +88,7 @@ class HotTable:
         self.forgotten: frozenset[str] = frozenset()  # files of deletes that memory obeys
         self.marks = Marks()
         self.windows = Windows()
+        self.costs = ScanCosts()
         # Files whose rows are in the log, and of which the catalog may not know yet.
         self.packages: tuple[Package, ...] = ()
         self._environment = environment

@@ -188,9 +188,7 @@ class View:
 
     def select(self, wanted: Wanted) -> Selection:
         """The rows that can matter to a scan."""
-        if wanted.newest is not None:
-            wanted = replace(wanted, low_us=self._low_of_newest(wanted))
-            wanted = wanted.within(wanted.horizon_us)
+        wanted = self.narrowed(wanted)
         chosen = _choose(self.table, wanted.conditions)
         if chosen is None and self._is_inside(wanted):
             count = len(self.blocks)
@@ -207,6 +205,13 @@ class View:
         return Selection(
             table, name, len(self.blocks), len(blocks), blocks_read, self.rows, table.num_rows
         )
+
+    def narrowed(self, wanted: Wanted) -> Wanted:
+        """The same from the time on that the newest rows wanted reach back to, if so many are
+        held here: no older row can be one of them, wherever it lies."""
+        if wanted.newest is None:
+            return wanted
+        return replace(wanted, low_us=self._low_of_newest(wanted)).within(wanted.horizon_us)
 
     def _is_inside(self, wanted: Wanted) -> bool:
         """Whether everything held lies in the span wanted."""

@@ -1,14 +1,14 @@
 """When to move rows from memory to history, and how many: the policies of document 000 §IV-C.
 
 A move is worth its cost when it takes enough, and harmful when it takes rows that queries are
-about to read. With arrival rate λ, memory b and desired fill θ_b:
+about to read. With arrival rate λ, memory b and fill θ_b(λ) (``estimates``):
 
-1. **periodic**: move every p; sooner at t_full, when memory reaches θ_b·b. It takes all that is
-   older than the table's ``hot``.
-2. **adaptive**: as periodic, but it keeps what recent queries read: of the windows that fit, for
-   which λ·window is less than θ_b·b, the one that covers most of them. It waits when what could be
-   moved is not worth a move, and moves sooner when λ says that memory will be full before the next
-   look.
+1. **periodic**: move at min(p, t_full): every p, or when memory reaches θ_b·b. It takes all that
+   is older than the table's ``hot``.
+2. **adaptive**: keeps what recent queries read besides: of their windows, by time and by count,
+   those for which memory has room by Eq. 4, the one that covers most of them; unless files are
+   measured to cost a query no more than memory. It moves at t_full already when a move would just
+   end before memory is full, and later than p when moves follow each other too closely.
 3. **manual**: only FLUSH moves, and a memory that is full.
 
 Whatever the policy, at θ_b the oldest rows go, however short ``hot`` is then cut: a full memory
@@ -22,15 +22,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tidemill.pipeline.estimates import Flow, fill_share, full_us, stays_after
+
 PERIODIC, ADAPTIVE, MANUAL = "periodic", "adaptive", "manual"
 # Of the windows that recent queries read, this share is kept in memory.
 WINDOW_SHARE = 0.95
 # After a move that was forced by a full memory, this share of θ_b is left in use.
 RELIEF = 0.5
-# A window wider than this share of what memory can hold is not kept at all: it never would be.
+# Windows may take this share of what memory can hold; the rest is for what arrives.
 FIT_SHARE = 0.9
 # Queries come a little later than the rows they ask for.
 MARGIN = 1.1
+# Adaptive moves may take this share of the time, as long as memory has room.
+MOVE_SHARE_MAX = 0.05
+# A move that shall end before memory is full begins this many times earlier than it must.
+LEAD_TIMES = 2.0
 
 
 @dataclass(frozen=True)
@@ -38,8 +44,8 @@ class Rules:
     """A table's settings for its mover."""
 
     policy: str
-    period_us: int
-    fill_max: float  # θ_b
+    period_us: int  # p
+    fill_max: float  # the most that θ_b may be
     worth_bytes: int
     hot_us: int
 
@@ -49,76 +55,144 @@ class Measured:
     """A table as the mover finds it."""
 
     now_us: int
-    held_bytes: int
-    memory_bytes: int
-    rate_bytes_s: float  # λ
+    held_bytes: int  # B(t)
+    memory_bytes: int  # b
+    flow: Flow
     since_move_us: int
+    held_rows: int = 0
     window_ages_us: Sequence[int] = ()  # how far back recent queries reached
+    window_rows: Sequence[int] = ()  # how many of the newest rows others asked for
+    memory_is_cheaper: bool = True  # c_b < c_h, as measured
+
+    @property
+    def row_bytes(self) -> float:
+        return self.held_bytes / self.held_rows if self.held_rows else 0.0
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What stays in memory: rows of this age, and this many of the newest."""
+
+    keep_us: int
+    keep_rows: int = 0
+    reasons: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Choice:
-    """How long rows are to stay, and whether a move is due at all."""
+    """What is to stay, whether a move is due at all, and why."""
 
-    keep_us: int
+    kept: Kept
     is_due: bool
     is_forced: bool  # memory decides: ``release_bytes`` must go, whatever their age
     release_bytes: int
-    reason: str
+    fill_share: float  # θ_b
+    full_us: float | None  # t_full
+    why: str
+
+    @property
+    def reason(self) -> str:
+        return "; ".join((self.why, *self.kept.reasons))
 
 
 def choose(rules: Rules, measured: Measured) -> Choice:
     """What the table's policy says now; whether it is worth it, ``is_worth`` says later."""
-    fill_bytes = rules.fill_max * measured.memory_bytes
+    share = fill_share(rules.fill_max, measured.memory_bytes, measured.flow)
+    fill_bytes = share * measured.memory_bytes
+    full = full_us(measured.held_bytes, fill_bytes, measured.flow)
     if measured.held_bytes >= fill_bytes:
-        release = int(measured.held_bytes - RELIEF * fill_bytes)
-        return Choice(0, True, True, release, f"memory is filled to {_percent(measured)}")
+        used = measured.held_bytes / max(measured.memory_bytes, 1)
+        why = f"memory is filled to {100 * used:.0f} %, and {100 * share:.0f} % is the most"
+        return Choice(Kept(0), True, True, _release(measured, fill_bytes), share, full, why)
     if rules.policy == MANUAL:
-        return Choice(rules.hot_us, False, False, 0, "moves only when asked to")
-    keep_us, why = _keep(rules, measured, fill_bytes)
-    if measured.since_move_us >= rules.period_us:
-        return Choice(keep_us, True, False, 0, f"the period has passed{why}")
-    full_us = _full_us(measured, fill_bytes)
-    if rules.policy == ADAPTIVE and full_us is not None and full_us < rules.period_us:
-        reason = f"memory would be full in {full_us / 1e6:.0f} s{why}"
-        return Choice(keep_us, True, False, 0, reason)
-    return Choice(keep_us, False, False, 0, f"the period has not passed{why}")
+        return Choice(Kept(rules.hot_us), False, False, 0, share, full, "moves only when asked to")
+    is_due, why = _due(rules, measured, fill_bytes, full)
+    return Choice(_keep(rules, measured, fill_bytes), is_due, False, 0, share, full, why)
 
 
 def relieved(rules: Rules, measured: Measured) -> Choice:
     """A writer's batch does not fit, though the fill that forces a move is not reached: as much
     goes as then would, but half at least."""
-    spare = measured.held_bytes - RELIEF * rules.fill_max * measured.memory_bytes
-    release = max(int(spare), measured.held_bytes // 2)
-    return Choice(0, True, True, release, "a writer waits for room")
+    share = fill_share(rules.fill_max, measured.memory_bytes, measured.flow)
+    release = _release(measured, share * measured.memory_bytes)
+    release = max(release, measured.held_bytes // 2)
+    return Choice(Kept(0), True, True, release, share, 0.0, "a writer waits for room")
 
 
-def is_worth(rules: Rules, measured: Measured, movable_bytes: int) -> str | None:
+def is_worth(rules: Rules, movable_bytes: int) -> str | None:
     """None if a move of so many bytes is worth it, else why not."""
     if movable_bytes >= rules.worth_bytes:
         return None
     return f"{movable_bytes:,} bytes are not worth a move, {rules.worth_bytes:,} would be"
 
 
-def _keep(rules: Rules, measured: Measured, fill_bytes: float) -> tuple[int, str]:
-    if rules.policy != ADAPTIVE or not len(measured.window_ages_us):
-        return rules.hot_us, ""
-    ages = np.asarray(measured.window_ages_us) * MARGIN
-    fitting = ages[measured.rate_bytes_s * ages / 1e6 <= FIT_SHARE * fill_bytes]
-    if not len(fitting):
-        return rules.hot_us, "; the windows of recent queries do not fit in memory"
-    window_us = int(np.quantile(fitting, WINDOW_SHARE))
-    if window_us <= rules.hot_us:
-        return rules.hot_us, ""
-    return window_us, f"; recent queries read the last {window_us / MARGIN / 1e6:.0f} s"
+def _release(measured: Measured, fill_bytes: float) -> int:
+    """How much a forced move is to take: k·c_k(k) frees what is above ``RELIEF``."""
+    spare = measured.held_bytes - RELIEF * fill_bytes
+    return int(min(max(spare / measured.flow.move_factor, 0), measured.held_bytes))
 
 
-def _full_us(measured: Measured, fill_bytes: float) -> float | None:
-    """t_full: when memory reaches its fill at the present rate."""
-    if measured.rate_bytes_s <= 0:
+def _due(
+    rules: Rules, measured: Measured, fill_bytes: float, full: float | None
+) -> tuple[bool, str]:
+    flow, since_us = measured.flow, measured.since_move_us
+    is_adaptive = rules.policy == ADAPTIVE
+    if is_adaptive and full is not None and full <= LEAD_TIMES * flow.lead_s * 1e6:
+        return True, f"memory would be full in {_s(full)}, and a move takes {_s(flow.move_s * 1e6)}"
+    if since_us < rules.period_us:
+        return False, f"the period of {_s(rules.period_us)} has not passed"
+    apart_us = flow.move_s / MOVE_SHARE_MAX * 1e6
+    passed = f"the period of {_s(rules.period_us)} has passed"
+    if is_adaptive and since_us < apart_us and _has_room(rules, measured, fill_bytes):
+        takes = f"a move takes {_s(flow.move_s * 1e6)}"
+        return False, f"{passed}; postponed: {takes}, so that {_s(apart_us)} lie between two"
+    return True, passed
+
+
+def _has_room(rules: Rules, measured: Measured, fill_bytes: float) -> bool:
+    """Eq. 4 with k = 0: whether memory holds what arrives in one more period."""
+    held, period_s = measured.held_bytes, rules.period_us / 1e6
+    return stays_after(held, 0, period_s, 1, measured.flow) < fill_bytes
+
+
+def _keep(rules: Rules, measured: Measured, fill_bytes: float) -> Kept:
+    ages, counts = measured.window_ages_us, measured.window_rows
+    if rules.policy != ADAPTIVE or not (len(ages) or len(counts)):
+        return Kept(rules.hot_us)
+    if not measured.memory_is_cheaper:
+        why = "rows in files cost queries no more than rows in memory"
+        return Kept(rules.hot_us, 0, (why,))
+    flow = measured.flow
+    room = max(FIT_SHARE * fill_bytes - flow.arriving_bytes_s * flow.lead_s, 0.0)
+    total = len(ages) + len(counts)
+    age_us = _covering(ages, flow.arriving_bytes_s / 1e6, room, total)
+    rows = _covering(counts, measured.row_bytes, room, total)
+    reasons = []
+    if age_us is not None and age_us > rules.hot_us:
+        reasons.append(f"recent queries read the last {_s(age_us / MARGIN)}")
+    if rows is not None:
+        reasons.append(f"recent queries read the newest {rows / MARGIN:,.0f} rows")
+    if age_us is None and rows is None:
+        reasons.append("the windows of recent queries do not fit in memory")
+    return Kept(max(rules.hot_us, int(age_us or 0)), int(rows or 0), tuple(reasons))
+
+
+def _covering(
+    windows: Sequence[int], bytes_each: float, room_bytes: float, total: int
+) -> float | None:
+    """Of some windows, of which a unit takes ``bytes_each``, those that fit, and of these the one
+    that covers most; None if there is none, or if of all ``total`` windows they are too few to be
+    a habit."""
+    if len(windows) <= (1 - WINDOW_SHARE) * total:
         return None
-    return (fill_bytes - measured.held_bytes) / measured.rate_bytes_s * 1e6
+    wide = np.asarray(windows, dtype=np.float64) * MARGIN
+    fitting = wide[wide * bytes_each <= room_bytes]
+    return float(np.quantile(fitting, WINDOW_SHARE)) if len(fitting) else None
 
 
-def _percent(measured: Measured) -> str:
-    return f"{100 * measured.held_bytes / max(measured.memory_bytes, 1):.0f} %"
+def _s(us: float) -> str:
+    """
+    >>> _s(400_000), _s(90_000_000)
+    ('0.4 s', '90 s')
+    """
+    return f"{us / 1e6:.1f} s" if us < 10_000_000 and us % 1_000_000 else f"{us / 1e6:.0f} s"

@@ -219,11 +219,20 @@ class Move:
     action: str = "waits"
     reason: str = "nothing is old enough"
     keep_us: int = 2**70
+    keep_rows: int = 7
     rate_bytes_s: float = 1.5
     fill: float = 0.5
+    fill_max: float = 0.55
+    full_in_us: int | None = 2_000_000
+    move_us: int = 1_500_000
+    arrival_factor: float = 1.25
+    move_factor: float = 0.75
     rows: int = 0
     bytes: int = 0
     upto_seq: int | None = None
+    stays_bytes: int | None = 100
+    stays_from_us: int | None = to_us(DAY)
+    stayed_bytes: int | None = None
     job_id: str | None = None
 
 
@@ -232,6 +241,10 @@ def test_moves_are_told_with_their_reason() -> None:
     assert (row["at"], row["policy"], row["action"]) == (DAY, "adaptive", "waits")
     assert (row["rate_bytes_s"], row["fill"], row["upto_seq"]) == (1.5, 0.5, None)
     assert row["keep"] == timedelta(microseconds=2**63 - 1)  # as long as can be told
+    assert (row["keep_rows"], row["fill_max"]) == (7, 0.55)
+    assert (row["full_in"], row["move_time"]) == (timedelta(seconds=2), timedelta(seconds=1.5))
+    assert (row["arrival_factor"], row["move_factor"]) == (1.25, 0.75)
+    assert (row["stays_bytes"], row["stays_from"], row["stayed_bytes"]) == (100, DAY, None)
 
 
 def a_package(name: str, state: str = "loaded", source: str = "In", **numbers: int) -> Package:

@@ -1,4 +1,4 @@
-"""The mover: how far a move goes, and what it decides when it looks at a table."""
+"""The mover: what it decides when it looks at a table, and what it says of that."""
 
 from __future__ import annotations
 
@@ -9,26 +9,15 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "hot"))
+sys.path.insert(0, str(Path(__file__).parent))
 
-from hot_kit import NOW_US, accepted, make_table, open_hot
+from mover_kit import NOW_US, SECOND_US, hot_table, put
 
 from tidemill.clock import FakeClock
 from tidemill.errors import BackpressureError
 from tidemill.hot.table import HotTable
-from tidemill.pipeline.mover import (
-    FAILED,
-    MOVED,
-    RETRY_AFTER_S,
-    WAITS,
-    Boundary,
-    Mover,
-    older_than,
-    oldest,
-)
-
-SECOND_US = 1_000_000
-MINUTE_US = 60 * SECOND_US
+from tidemill.pipeline.decisions import FAILED, MOVED, WAITS
+from tidemill.pipeline.mover import RETRY_AFTER_S, Mover
 
 
 @pytest.fixture
@@ -40,129 +29,6 @@ def clock() -> FakeClock:
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tidemill.hot.published.BLOCK_ROWS", 4)
     monkeypatch.setattr("tidemill.hot.published.BLOCK_ROWS_MAX", 4)
-
-
-def _hot(folder: Path, at: FakeClock, **settings: str) -> HotTable:
-    return open_hot(make_table(settings), folder, at)
-
-
-def _put(hot: HotTable, *ages_s: float) -> None:
-    """Rows so many seconds old, as one batch."""
-    now_us = hot._clock.now_us()
-    rows = [(now_us - int(age * SECOND_US), n, "s", 0.5) for n, age in enumerate(ages_s)]
-    hot.append(accepted(rows, hot.table))
-
-
-def _upto(hot: HotTable, keep_s: float) -> tuple[int, int]:
-    boundary = older_than(hot, hot.view(), int(keep_s * SECOND_US))
-    return boundary.upto_seq, boundary.rows
-
-
-# -- boundaries
-
-
-def test_nothing_is_older_in_an_empty_table(tmp_path: Path, clock: FakeClock) -> None:
-    for kind in ("wall", "event"):
-        hot = _hot(tmp_path / kind, clock, clock=kind)
-        assert older_than(hot, hot.view(), 0) == Boundary(0, 0, 0)
-        assert oldest(hot.view(), 1_000) == Boundary(0, 0, 0)
-        hot.close()
-
-
-@pytest.mark.parametrize("kind", ["wall", "event"])
-def test_rows_in_order_are_cut_at_their_age(
-    tmp_path: Path, clock: FakeClock, small_blocks: None, kind: str
-) -> None:
-    hot = _hot(tmp_path, clock, clock=kind)
-    for first in range(100, 0, -5):
-        _put(hot, *range(first, first - 5, -1))
-    newest_s = 1 if kind == "event" else 0  # "now" is then the newest row's time
-    assert _upto(hot, 100 - newest_s) == (1, 1)
-    assert _upto(hot, 51 - newest_s) == (50, 50)
-    assert _upto(hot, 1_000) == (0, 0)
-    assert _upto(hot, 1 - newest_s) == (100, 100)
-    boundary = older_than(hot, hot.view(), 50 * SECOND_US)
-    held = sum(int(p.batch.nbytes) for p in (*hot.view().blocks, *hot.view().tail))
-    assert 0.3 * held < boundary.bytes < 0.7 * held
-    hot.close()
-
-
-@pytest.mark.parametrize("kind", ["wall", "event"])
-def test_late_rows_go_with_those_around_them(
-    tmp_path: Path, clock: FakeClock, small_blocks: None, kind: str
-) -> None:
-    """A late row is old enough at once; it waits only for those that came before it."""
-    hot = _hot(tmp_path, clock, clock=kind, late="accept")
-    _put(hot, 30, 3_000, 29, 28)
-    _put(hot, 10, 5_000, 9, 0)
-    assert _upto(hot, 20) == (4, 4)
-    assert _upto(hot, 29.5) == (2, 2)
-    assert _upto(hot, 10) == (6, 6)
-    hot.close()
-
-
-def test_a_row_from_the_future_keeps_nothing_back_on_a_wall_clock(
-    tmp_path: Path, clock: FakeClock, small_blocks: None
-) -> None:
-    hot = _hot(tmp_path, clock, clock="wall", max_future="forever")
-    _put(hot, 0, -100_000, 0)
-    assert _upto(hot, 60) == (0, 0)
-    clock.advance(90)
-    _put(hot, 50, 0)
-    assert _upto(hot, 60) == (3, 3)  # by their arrival; the fourth arrived just now
-    clock.advance(60)
-    assert _upto(hot, 60) == (5, 5)
-    hot.close()
-
-
-def test_a_row_from_the_future_holds_an_event_table_back_until_time_has_come(
-    tmp_path: Path, clock: FakeClock, small_blocks: None
-) -> None:
-    """Unbelievable times do not move an event clock, so such a row is younger than now."""
-    hot = _hot(tmp_path, clock, clock="event", max_future="1 hour")
-    _put(hot, 100, -50_000, 90, 0)
-    assert _upto(hot, 60) == (1, 1)
-    hot.close()
-
-
-def test_gaps_in_the_numbers_do_not_move_the_boundary(
-    tmp_path: Path, clock: FakeClock, small_blocks: None
-) -> None:
-    """Numbers that loads were given, and rows that were replaced."""
-    table = make_table({"clock": "wall", "on_conflict": "replace"}, primary_key=("ts", "k"))
-    hot = open_hot(table, tmp_path, clock)
-    reserved: list[tuple[int, int]] = []
-    _put(hot, 100, 90, 80)
-    hot.reserve(1 << 30, lambda *span: reserved.append(span))
-    _put(hot, 70, 60, 50, 40, 30)
-    first = (1 << 30) + 4
-    assert reserved == [(4, first - 1)]
-    assert _upto(hot, 80) == (3, 3)
-    assert _upto(hot, 60) == (first + 1, 5)
-    _put(hot, 100)  # replaces the first row, which has the same time and key
-    assert _upto(hot, 80) == (3, 2)
-    assert _upto(hot, 60) == (first + 1, 4)
-    assert oldest(hot.view(), 1).upto_seq >= 3
-    hot.close()
-
-
-def test_the_oldest_bytes_are_taken_in_whole_parts(
-    tmp_path: Path, clock: FakeClock, small_blocks: None
-) -> None:
-    hot = _hot(tmp_path, clock)
-    for _ in range(5):
-        _put(hot, 5, 4, 3, 2)
-    view = hot.view()
-    size = int(view.blocks[0].batch.nbytes)
-    assert oldest(view, 0) == Boundary(0, 0, 0)
-    assert oldest(view, 1) == Boundary(4, 4, size)
-    assert oldest(view, size) == Boundary(4, 4, size)
-    assert oldest(view, size + 1).upto_seq == 8
-    assert oldest(view, 1_000 * size).upto_seq == 20
-    hot.close()
-
-
-# -- decisions
 
 
 @dataclass
@@ -210,15 +76,15 @@ def _actions(mover: Mover) -> Sequence[str]:
 def test_it_moves_when_the_period_has_passed_and_one_at_a_time(
     tmp_path: Path, clock: FakeClock
 ) -> None:
-    hot = _hot(tmp_path, clock, move="periodic", move_min="1 B", hot="10 seconds")
+    hot = hot_table(tmp_path, clock, move="periodic", move_min="1 B", hot="10 seconds")
     mover, moves = _mover(hot, clock)
-    _put(hot, 20, 15, 5)
+    put(hot, 20, 15, 5)
     mover.look()
     assert moves.asked == []
     assert "not passed" in mover.records()[-1].reason
     clock.advance(60)
     mover.look()
-    assert moves.asked == [(3, "the period has passed")]
+    assert moves.asked == [(3, "the period of 60 s has passed")]
     clock.advance(120)
     mover.look()  # the first is under way
     assert len(moves.asked) == 1
@@ -233,9 +99,9 @@ def test_it_moves_when_the_period_has_passed_and_one_at_a_time(
 
 
 def test_it_waits_when_a_move_is_not_worth_it(tmp_path: Path, clock: FakeClock) -> None:
-    hot = _hot(tmp_path, clock, move="periodic", hot="10 seconds")
+    hot = hot_table(tmp_path, clock, move="periodic", hot="10 seconds")
     mover, moves = _mover(hot, clock)
-    _put(hot, 20)
+    put(hot, 20)
     clock.advance(60)
     mover.look()
     assert moves.asked == []
@@ -245,9 +111,11 @@ def test_it_waits_when_a_move_is_not_worth_it(tmp_path: Path, clock: FakeClock) 
 
 
 def test_a_move_that_failed_is_tried_again_after_a_while(tmp_path: Path, clock: FakeClock) -> None:
-    hot = _hot(tmp_path, clock, move="periodic", move_min="1 B", hot="1 second", move_every="1 s")
+    hot = hot_table(
+        tmp_path, clock, move="periodic", move_min="1 B", hot="1 second", move_every="1 s"
+    )
     mover, moves = _mover(hot, clock)
-    _put(hot, 20)
+    put(hot, 20)
     clock.advance(2)
     mover.look()
     moves.started[0].is_done = True
@@ -274,12 +142,12 @@ def test_a_full_memory_is_relieved_whatever_the_age(
     tmp_path: Path, clock: FakeClock, small_blocks: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tidemill.config.MEMORY_BYTES_MIN", 1)
-    hot = _hot(tmp_path, clock, move="manual", memory="4 kB", move_fill="0.5")
+    hot = hot_table(tmp_path, clock, move="manual", memory="4 kB", move_fill="0.5")
     mover, moves = _mover(hot, clock)
     while hot.nbytes < 2_000:
         mover.look()
         assert moves.asked == []
-        _put(hot, 0, 0, 0, 0)
+        put(hot, 0, 0, 0, 0)
     mover.look()
     upto, reason = moves.asked[0]
     assert "memory is filled to" in reason
@@ -287,11 +155,131 @@ def test_a_full_memory_is_relieved_whatever_the_age(
     hot.close()
 
 
+def _begin_move(mover: Mover, clock: FakeClock, seconds: float = 60) -> None:
+    clock.advance(seconds)
+    mover.look()
+
+
+def _end_move(mover: Mover, moves: Moves, hot: HotTable, clock: FakeClock, seconds: float) -> None:
+    """The move that was begun last takes so long, and then its rows are gone."""
+    clock.advance(seconds)
+    hot.release(moves.asked[-1][0], frozenset(), frozenset())
+    moves.started[-1].is_done = True
+    mover.look()
+
+
+def test_adaptive_keeps_what_queries_count(tmp_path: Path, clock: FakeClock) -> None:
+    """As many rows as recent queries asked for, and a tenth more, stay however old they are."""
+    hot = hot_table(tmp_path, clock, move_min="1 B", hot="1 second", clock="event")
+    mover, moves = _mover(hot, clock)
+    put(hot, *range(100, 0, -1))
+    for _ in range(30):
+        hot.windows.note_rows(clock.now_us(), 20)
+    _begin_move(mover, clock)
+    assert [upto for upto, _ in moves.asked] == [78]
+    assert "recent queries read the newest 20 rows" in moves.asked[0][1]
+    _end_move(mover, moves, hot, clock, 1)
+    record = mover.records()[0]
+    assert (record.keep_rows, record.rows, hot.view().rows) == (22, 78, 22)
+    hot.close()
+
+
+def test_windows_of_queries_that_nobody_asks_any_more_are_forgotten(
+    tmp_path: Path, clock: FakeClock
+) -> None:
+    hot = hot_table(tmp_path, clock, move_min="1 B", hot="1 second", clock="event")
+    mover, moves = _mover(hot, clock)
+    put(hot, *range(100, 0, -1))
+    hot.windows.note_rows(clock.now_us(), 20)
+    _begin_move(mover, clock, 601)
+    assert moves.asked[0][0] == 99  # all but the newest second
+    hot.close()
+
+
+def test_a_record_says_what_is_to_stay_and_what_stayed(tmp_path: Path, clock: FakeClock) -> None:
+    hot = hot_table(tmp_path, clock, move="periodic", move_min="1 B", hot="50 seconds")
+    mover, moves = _mover(hot, clock)
+    put(hot, *range(100, 0, -1))
+    held = hot.nbytes
+    _begin_move(mover, clock)
+    put(hot, 0, 0, 0)
+    _end_move(mover, moves, hot, clock, 2)
+    (record, *_) = mover.records()
+    assert record.rows == 100
+    assert record.stays_bytes is not None
+    assert record.stayed_bytes == hot.nbytes
+    assert record.stays_bytes <= held
+    assert record.stays_from_us is None  # nothing that was there when it began
+    assert record.fill_max == 0.6
+    assert 0 < record.move_us <= 2 * SECOND_US
+    hot.close()
+
+
+def test_a_record_says_from_when_on_rows_stay(tmp_path: Path, clock: FakeClock) -> None:
+    hot = hot_table(tmp_path, clock, move="periodic", move_min="1 B", hot="70 seconds")
+    mover, moves = _mover(hot, clock)
+    put(hot, *range(100, 0, -1))
+    _begin_move(mover, clock)
+    assert moves.asked[0][0] == 91
+    _end_move(mover, moves, hot, clock, 1)
+    assert mover.records()[0].stays_from_us == NOW_US - 9 * SECOND_US
+    hot.close()
+
+
+def test_forecasts_are_corrected_by_what_came(tmp_path: Path, clock: FakeClock) -> None:
+    """While moves run, twice as many rows arrive as before them: c_λ learns it, and so does the
+    estimate of what stays."""
+    hot = hot_table(tmp_path, clock, move="periodic", move_min="1 B", hot="1 second")
+    mover, moves = _mover(hot, clock)
+
+    def arrive(seconds: int, rows: int) -> None:
+        for _ in range(seconds):
+            put(hot, *([0] * rows))
+            clock.advance(1)
+            mover.look()
+
+    factors, wrong = [], []
+    for turn in range(6):
+        arrive(60, 50)
+        assert len(moves.asked) == turn + 1
+        arrive(2, 100)  # under way
+        _end_move(mover, moves, hot, clock, 0)
+        record = [r for r in mover.records() if r.action == MOVED][-1]
+        assert record.stays_bytes is not None
+        assert record.stayed_bytes is not None
+        factors.append(record.arrival_factor)
+        wrong.append(abs(record.stays_bytes - record.stayed_bytes) / record.stayed_bytes)
+    assert factors[0] == 1.0
+    assert 1.5 < factors[-1] <= 2.1
+    assert wrong[-1] < wrong[0] / 2
+    hot.close()
+
+
+def test_adaptive_moves_are_postponed_when_they_take_long(tmp_path: Path, clock: FakeClock) -> None:
+    """A move of 10 s every 60 s would take a sixth of the time; periodic ones go on."""
+    for policy, wanted in (("adaptive", 1), ("periodic", 2)):
+        hot = hot_table(tmp_path / policy, clock, move=policy, move_min="1 B", hot="1 second")
+        mover, moves = _mover(hot, clock)
+        put(hot, 10, 9, 8)
+        _begin_move(mover, clock)
+        _end_move(mover, moves, hot, clock, 10)
+        put(hot, 10, 9, 8)
+        _begin_move(mover, clock)
+        assert len(moves.asked) == wanted, policy
+        if policy == "adaptive":
+            assert "postponed: a move takes 4 s, so that 80 s lie between two" in (
+                mover.records()[-1].reason
+            )
+            _begin_move(mover, clock, 21)
+            assert len(moves.asked) == 2
+        hot.close()
+
+
 def test_a_dropped_table_is_forgotten(tmp_path: Path, clock: FakeClock) -> None:
-    hot = _hot(tmp_path, clock)
+    hot = hot_table(tmp_path, clock)
     tables = {hot.table.table_id: hot}
     mover = Mover(tables, clock, Moves().start)
-    _put(hot, 1)
+    put(hot, 1)
     mover.look()
     assert _actions(mover) == [WAITS]
     tables.clear()
@@ -330,9 +318,9 @@ def _short(hot: HotTable, clock: FakeClock) -> tuple[Mover, Moves, Life]:
 def test_a_move_that_can_wait_is_left_to_a_process_that_stays(
     tmp_path: Path, clock: FakeClock
 ) -> None:
-    hot = _hot(tmp_path, clock, move="periodic", move_min="1 B", hot="10 seconds")
+    hot = hot_table(tmp_path, clock, move="periodic", move_min="1 B", hot="10 seconds")
     mover, moves, life = _short(hot, clock)
-    _put(hot, 20, 15, 5)
+    put(hot, 20, 15, 5)
     clock.advance(60)
     mover.look()
     assert (moves.asked, life.needed) == ([], 0)
@@ -347,14 +335,14 @@ def test_a_memory_that_was_full_before_waits_and_one_that_is_filled_does_not(
     tmp_path: Path, clock: FakeClock, small_blocks: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tidemill.config.MEMORY_BYTES_MIN", 1)
-    hot = _hot(tmp_path, clock, move="manual", memory="4 kB", move_fill="0.5")
+    hot = hot_table(tmp_path, clock, move="manual", memory="4 kB", move_fill="0.5")
     while hot.nbytes < 2_000:
-        _put(hot, 0, 0, 0, 0)
+        put(hot, 0, 0, 0, 0)
     mover, moves, life = _short(hot, clock)
     mover.look()
     assert (moves.asked, life.needed) == ([], 0)
     clock.advance(1)
-    _put(hot, 0)
+    put(hot, 0)
     mover.look()
     assert len(moves.asked) == 1
     assert life.needed > 0
@@ -371,10 +359,10 @@ def test_a_process_that_ends_lets_nobody_wait_for_a_move(
     tmp_path: Path, clock: FakeClock, small_blocks: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tidemill.config.MEMORY_BYTES_MIN", 1)
-    hot = _hot(tmp_path, clock, move="manual", memory="4 kB", move_fill="0.5")
+    hot = hot_table(tmp_path, clock, move="manual", memory="4 kB", move_fill="0.5")
     mover, _ = _mover(hot, clock)
     while hot.nbytes < 2_000:
-        _put(hot, 0, 0, 0, 0)
+        put(hot, 0, 0, 0, 0)
     mover.look()
     assert mover.relief(hot).is_coming
     mover.leave()

@@ -8,7 +8,7 @@ They are made when somebody reads them, from the present state of the rooms:
 - ``information``: tables and columns under the names of the SQL standard, for other programs;
 - ``memory``: tables, blocks, ingest, with ``counting`` of rows in files;
 - ``files``: partitions, files, snapshots;
-- ``work``: queries, jobs, moves, sources, packages.
+- ``work``: queries, jobs, moves, costs, sources, packages.
 """
 
 from __future__ import annotations

@@ -34,6 +34,7 @@ _MAKERS: dict[str, Callable[[Rooms], pa.Table]] = {
     "ingest": memory.ingest,
     "jobs": work.jobs,
     "moves": work.moves,
+    "costs": work.costs,
     "sources": work.sources,
     "packages": work.packages,
     "views": work.views,
@@ -52,8 +53,9 @@ class SystemTables:
     ``package_counts(table_id)`` gives (source, state, packages, rows, rejected, late, replaced)
     for each source and state; without it packages are counted one by one. ``sources_state`` is
     keyed by the source's name in lower case. ``snapshots`` gives (id, when committed), newest
-    first. ``live_rows`` counts a history's rows; ``counting.LiveRows`` does so exactly. ``views``
-    and ``spark`` give the rows of ``tidemill.views`` and ``tidemill.spark``, ``queries`` what runs.
+    first. ``live_rows`` counts a history's rows; ``counting.LiveRows`` does so exactly. ``views``,
+    ``spark`` and ``costs`` give the rows of the system tables of those names, ``queries`` what is
+    running.
     """
 
     def __init__(
@@ -74,6 +76,7 @@ class SystemTables:
         views: Callable[[], Iterable[Mapping[str, Any]]] = tuple,
         spark: Callable[[], Iterable[Mapping[str, Any]]] = tuple,
         queries: Callable[[], Iterable[Execution]] = tuple,
+        costs: Callable[[], Iterable[Mapping[str, Any]]] = tuple,
     ) -> None:
         self._rooms = Rooms(
             snapshot,
@@ -91,6 +94,7 @@ class SystemTables:
             views,
             spark,
             queries,
+            costs,
         )
 
     def table(self, name: str) -> pa.Table:

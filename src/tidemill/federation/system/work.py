@@ -1,5 +1,5 @@
-"""What is being done: ``tidemill.queries``, and the pipeline's ``tidemill.jobs``,
-``tidemill.moves``, ``tidemill.sources``, ``tidemill.packages``."""
+"""Work and what it costs: ``tidemill.queries``, ``tidemill.jobs``, ``tidemill.moves``,
+``tidemill.costs``, ``tidemill.sources``, ``tidemill.packages``."""
 
 from __future__ import annotations
 
@@ -107,14 +107,30 @@ def moves(rooms: Rooms) -> pa.Table:
             "action": [move.action for move in found],
             "reason": [move.reason for move in found],
             "keep": [move.keep_us for move in found],
+            "keep_rows": [move.keep_rows for move in found],
             "rate_bytes_s": [move.rate_bytes_s for move in found],
             "fill": [move.fill for move in found],
+            "fill_max": [move.fill_max for move in found],
+            "full_in": [move.full_in_us for move in found],
+            "move_time": [move.move_us for move in found],
+            "arrival_factor": [move.arrival_factor for move in found],
+            "move_factor": [move.move_factor for move in found],
             "rows": [move.rows for move in found],
             "bytes": [move.bytes for move in found],
             "upto_seq": [move.upto_seq for move in found],
+            "stays_bytes": [move.stays_bytes for move in found],
+            "stays_from": [move.stays_from_us for move in found],
+            "stayed_bytes": [move.stayed_bytes for move in found],
             "job_id": [move.job_id for move in found],
         },
     )
+
+
+# -- tidemill.costs
+
+
+def costs(rooms: Rooms) -> pa.Table:
+    return make_table_of_rows("costs", [dict(row) for row in rooms.costs()])
 
 
 # -- tidemill.sources
