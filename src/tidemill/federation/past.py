@@ -47,9 +47,9 @@ from tidemill.catalog.model import (
 )
 from tidemill.catalog.store import Catalog
 from tidemill.errors import UnknownNameError
+from tidemill.federation.file_ranges import alternatives_of, ranges_of
 from tidemill.federation.replaced import rows_in_log
 from tidemill.history.deletes import may_delete
-from tidemill.history.ranges import RangeCondition
 from tidemill.history.reading import Pruned, Since, prune, scan_sql, side_sql
 from tidemill.history.storage import Storage
 from tidemill.hot.table import HotTable
@@ -322,14 +322,13 @@ def _check_same(table: Table, then: Snapshot) -> None:
 
 
 def _pruned(history: History, wanted: Wanted) -> Pruned:
-    conditions = [
-        RangeCondition(
-            condition.column,
-            tuple((r.low, r.low_included, r.high, r.high_included) for r in condition.ranges),
-        )
-        for condition in wanted.conditions
-    ]
-    return prune(history, wanted.low_us, wanted.high_us, conditions)
+    return prune(
+        history,
+        wanted.low_us,
+        wanted.high_us,
+        ranges_of(wanted.conditions),
+        alternatives_of(wanted.alternatives),
+    )
 
 
 def _row_files(history: History) -> int:
