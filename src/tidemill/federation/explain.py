@@ -12,16 +12,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from sqlglot import exp
+
 from tidemill.catalog.model import History
-from tidemill.clock import from_us
 from tidemill.federation.duck import Duck
+from tidemill.federation.explain_indexes import index_lines, join_lines, span_text, time_text
 from tidemill.federation.lookup import answer
 from tidemill.federation.planner import FRAME, HOT, SYSTEM, VIEW
 from tidemill.federation.profiling import FILE_SCAN, MEMORY_SCAN, Operator, Profile, profile
 from tidemill.federation.runner import Filled, Selected
 from tidemill.federation.scatter import SHIP, manner_of, split
-from tidemill.hot.values import Range
-from tidemill.hot.view import Wanted
 from tidemill.sql.decompose import Decomposition
 from tidemill.stream.relation import FileScan
 
@@ -101,7 +101,8 @@ def _scan_lines(selected: Selected, filled: Filled) -> list[str]:
     lines = [f"scan {scan.name}{alias} ({scan.source})"]
     if selected.as_of_us is not None:
         return lines + _as_of_lines(selected)
-    lines += _memory_lines(selected)
+    lines += join_lines(scan.source, filled.joins)
+    lines += _memory_lines(selected, filled)
     history = _history(selected, filled)
     if history.files:
         lines += _file_lines(selected)
@@ -124,21 +125,19 @@ def _aside(selected: Selected, filled: Filled) -> str:
     return f" in memory, {sum(file.rows for file in files):,} in {_count(len(files), 'file')}"
 
 
-def _memory_lines(selected: Selected) -> list[str]:
-    found, wanted = selected.selection, selected.wanted
-    if found is None or wanted is None:
+def _memory_lines(selected: Selected, filled: Filled) -> list[str]:
+    found, wanted, table = selected.selection, selected.wanted, selected.scan.table
+    if found is None or wanted is None or table is None:
         return []
     lines = []
     if wanted.low_us is not None or wanted.high_us is not None:
-        lines.append(
-            f"  interval index: {_span(wanted)} -> {found.blocks_in_span} of {found.blocks} blocks"
-        )
+        span = span_text(wanted.low_us, wanted.high_us)
+        lines.append(f"  interval index: {span} -> {found.blocks_in_span} of {found.blocks} blocks")
     if wanted.newest is not None:
-        lines.append(f"  newest {wanted.newest} rows of the span suffice")
-    if found.index is not None:
-        lines.append(f"  value index {found.index}: {_conditions(wanted)}")
-    if found.index is None and found.rows_read == found.rows and found.rows:
-        lines.append("  no index helps: every row is read")
+        which = "of the span" if selected.scan.newest is not None else "that match"
+        lines.append(f"  newest {wanted.newest} rows {which} suffice")
+    is_asked = filled.plan.tree.find(exp.Where, exp.Join) is not None
+    lines += index_lines(table, wanted, found, is_asked)
     lines.append(
         f"  blocks: {found.blocks_read:,} of {found.blocks:,} read; "
         f"rows: {found.rows_read:,} of {found.rows:,} selected"
@@ -186,7 +185,7 @@ def _as_of_lines(selected: Selected) -> list[str]:
     assert selected.past is not None
     pin = selected.past.pin
     number = "" if pin is None else f", snapshot {pin.snapshot.snapshot_id}"
-    lines = [f"  as of {_time(selected.as_of_us)}{number}"]
+    lines = [f"  as of {time_text(selected.as_of_us)}{number}"]
     for part in selected.past.parts:
         if part.seq_range is None:
             lines.append(f"  history: {_pruned(part)}")
@@ -377,33 +376,3 @@ def _count(number: int, word: str) -> str:
 
 def _ms(elapsed_s: float) -> str:
     return f"{elapsed_s * 1_000:,.2f} ms"
-
-
-def _time(us: int) -> str:
-    try:
-        return str(from_us(us))
-    except OverflowError:  # outside the years that Python knows
-        return f"{us} µs"
-
-
-def _span(wanted: Wanted) -> str:
-    low = "…" if wanted.low_us is None else _time(wanted.low_us)
-    high = "…" if wanted.high_us is None else _time(wanted.high_us)
-    return f"[{low}, {high}]"
-
-
-def _conditions(wanted: Wanted) -> str:
-    return " and ".join(f"{c.column} {_ranges(c.ranges)}" for c in wanted.conditions)
-
-
-def _ranges(ranges: tuple[Range, ...]) -> str:
-    if all(r.low is not None and r.low == r.high for r in ranges):
-        shown = [repr(r.low) for r in ranges[:5]] + (["…"] if len(ranges) > 5 else [])
-        return f"= {shown[0]}" if len(ranges) == 1 else f"in ({', '.join(shown)})"
-    r = ranges[0]
-    parts = []
-    if r.low is not None:
-        parts.append(f"{'>=' if r.low_included else '>'} {r.low!r}")
-    if r.high is not None:
-        parts.append(f"{'<=' if r.high_included else '<'} {r.high!r}")
-    return " and ".join(parts)

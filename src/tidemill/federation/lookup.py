@@ -18,7 +18,8 @@ from sqlglot import exp
 from tidemill.catalog.model import Table
 from tidemill.federation.scans import Asked, condition_of
 from tidemill.hot import keys
-from tidemill.hot.view import Condition, matches
+from tidemill.hot.picking import matches
+from tidemill.hot.wanted import Condition
 from tidemill.sql.predicates import Conjunct
 from tidemill.types import Column
 

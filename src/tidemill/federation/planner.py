@@ -3,9 +3,10 @@
 1. **travel**: FOR SYSTEM_TIME AS OF leaves the tree; the moments stay with their scans;
 2. **bind**: parameters get names; now() becomes one of them, so that a statement has one now;
 3. **window**: TUMBLE, HOP, SESSION and RECENT become plain SQL over their tables;
-4. **name**: every table is found (with "did you mean" if not) and replaced: reference tables by
-   their place in DuckDB, everything else by a scan;
-5. **ask**: the predicates that surely hold for a scan are noted, for the indices.
+4. **ask**: the predicates that surely hold for a scan are noted, for the indices, and the small
+   tables it is joined with on indexed columns, which may be read first;
+5. **name**: every table is found (with "did you mean" if not) and replaced: reference tables by
+   their place in DuckDB, everything else by a scan.
 
 A plan depends on the text and the catalog's snapshot alone, so it is kept and used again; values,
 clocks and rows come in when it runs.
@@ -13,8 +14,9 @@ clocks and rows come in when it runs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -25,92 +27,37 @@ from tidemill.catalog.model import Snapshot, Table
 from tidemill.errors import UnknownNameError, UnsupportedError, did_you_mean
 from tidemill.federation import system
 from tidemill.federation.duck import REFERENCE
+from tidemill.federation.first import find_partners, free_prefix, take_key_queries
 from tidemill.federation.lookup import Lookup, lookup_of
+from tidemill.federation.plan import FRAME as FRAME
+from tidemill.federation.plan import HOT as HOT
+from tidemill.federation.plan import LATE as LATE
+from tidemill.federation.plan import REJECTED as REJECTED
+from tidemill.federation.plan import SYSTEM as SYSTEM
+from tidemill.federation.plan import VIEW as VIEW
+from tidemill.federation.plan import FileRead as FileRead
+from tidemill.federation.plan import Frames as Frames
+from tidemill.federation.plan import Plan as Plan
+from tidemill.federation.plan import Scan as Scan
 from tidemill.federation.references import physical_name
 from tidemill.federation.system.information import CATALOG
 from tidemill.hot.side import LATE_SUFFIX, REJECTED_SUFFIX
+from tidemill.sql.calls import StreamTable
 from tidemill.sql.hidden import hide_seq, name_subqueries
 from tidemill.sql.latest import newest_wanted
 from tidemill.sql.names import find_cte, position_of, table_name_of
 from tidemill.sql.now import NOW as NOW
 from tidemill.sql.now import bind_now
-from tidemill.sql.params import Params, check_params, placeholder_key, placeholders, value_of
+from tidemill.sql.params import Params, placeholder_key, placeholders
 from tidemill.sql.permitted import FILE_FUNCTIONS, call_name
-from tidemill.sql.predicates import Conjunct, ScanRequest, find_scans
+from tidemill.sql.predicates import ScanRequest, find_scans
 from tidemill.sql.prev import rewrite_prev
+from tidemill.sql.top import top_of
 from tidemill.sql.travel import take_system_time
-from tidemill.sql.windows import Bound, rewrite_deferred
+from tidemill.sql.windows import rewrite_deferred
+from tidemill.types import Column, SqlType
 
 SEQ = "_seq"
-HOT, LATE, REJECTED, SYSTEM, VIEW = "hot", "late", "rejected", "system", "view"
-FRAME = "frame"
-
-Frames = Mapping[str, pa.Table]
-"""Tables that the caller brings along, by the names the query has for them."""
-
-
-@dataclass(frozen=True)
-class Scan:
-    """One table a query reads, under the name that DuckDB will look up."""
-
-    source: str
-    kind: str
-    name: str
-    alias: str
-    table: Table | None = None
-    conjuncts: tuple[Conjunct, ...] = ()
-    with_seq: bool = False
-    newest: int | None = None
-    as_of: exp.Expression | None = None
-    columns: frozenset[str] | None = None  # that suffice; None means all
-    frame: pa.Table | None = field(default=None, compare=False)
-
-
-@dataclass(frozen=True)
-class KeyQuery:
-    """``column IN (SELECT …)`` on an indexed column of a scan: run first, its keys looked up.
-
-    The outer query then reads the keys that were found from ``source``, so both see the same."""
-
-    source: str
-    scan: str
-    column: str
-    plan: Plan
-
-
-@dataclass(frozen=True)
-class FileRead:
-    """A file, or several, that DuckDB reads by itself: ``path`` is their name or pattern."""
-
-    path: exp.Expr
-    function: str
-
-
-@dataclass(frozen=True, eq=False)
-class Plan:
-    """What runs: SQL over scans, the parameters to fill, and the key queries that run before."""
-
-    sql: str
-    tree: exp.Expression
-    scans: tuple[Scan, ...]
-    keys: tuple[str, ...]
-    names: tuple[str, ...]
-    bounds: tuple[Bound, ...]
-    uses_now: bool
-    key_queries: tuple[KeyQuery, ...] = ()
-    lookup: Lookup | None = None
-    given: tuple[str, ...] = ()
-    used: frozenset[str] = frozenset()
-    whole_view: Table | None = None  # the query is SELECT * FROM this view, and no more
-    files: tuple[FileRead, ...] = ()
-    may_grow: bool = False  # the answer may have more rows than the scans
-    is_one_row: bool = False  # of numbers: the answer is small whatever is read
-
-    def values(self, params: Params) -> dict[str, object]:
-        """The caller's values under the plan's names; those of windows are in the plan itself."""
-        check_params(self.given, params)
-        pairs = zip(self.keys, self.names, strict=True)
-        return {name: value_of(key, params) for key, name in pairs}
 
 
 def make_plan(
@@ -142,13 +89,21 @@ def make_plan(
     window_names = {bound.name for bound in rewritten.bounds}
     keys, names = _name_params(tree, window_names)
     uses_now = bind_now(tree)
-    requests = {id(request.node): request for request in find_scans(tree, find)}
+
+    def find_any(name: str) -> StreamTable | None:
+        """The caller's frames, too."""
+        is_frame = name in (frames or {}) and snapshot.find(name) is None
+        return _columns_of(name, (frames or {})[name]) if is_frame else find(name)
+
+    requests = {id(request.node): request for request in find_scans(tree, find_any)}
     tables = list(unbound_tables(tree))
-    prefix = _free_prefix(tree, "tm_scan_")
+    prefix = free_prefix(tree, "tm_scan_")
     names_of = {id(node): f"{prefix}{number}" for number, (node, _) in enumerate(tables)}
-    # A key query reads its tables as they are now, so that a query of the past has none.
-    wanted = () if moments else requests.values()
-    key_queries = _take_key_queries(tree, wanted, names_of, snapshot, frames)
+    # What is read first is read as it is now, so that a query of the past reads nothing first.
+    wanted = () if moments else tuple(requests.values())
+    plan_of = partial(make_plan, snapshot=snapshot, frames=frames)
+    key_queries = take_key_queries(tree, wanted, snapshot, plan_of)
+    partners = find_partners(tree, wanted, names_of, snapshot, find_any, plan_of)
     scans: list[Scan] = []
     lookup = None if moments else _lookup(tree, requests, tables, snapshot)
     files = tuple(_file_reads(tree, tables, snapshot))
@@ -157,19 +112,19 @@ def make_plan(
             continue  # it went into a key query
         request = requests.get(id(node))
         conjuncts = request.conjuncts if request else ()
-        newest = newest_wanted(node, find(name), conjuncts)
+        newest, top = newest_wanted(node, find(name), conjuncts), top_of(node, find(name))
         with_seq = request is not None and _uses_seq(request, tree)
         if with_seq and (streaming := find(name)) is not None:
             hide_seq(node, [column.name for column in streaming.columns], find)
         source = names_of[id(node)]
-        scan = _resolve(node, name, source, snapshot, conjuncts, with_seq, frames or {})
+        scan = _resolve(node, name, source, snapshot, with_seq, frames or {})
         moment = moments.get(id(node))
         if moment is not None and (scan is None or scan.kind != HOT):
             raise _no_past(node, name)
-        if scan is not None:
-            newest = None if moment is not None else newest
-            columns = request.columns if request else None
-            scans.append(replace(scan, newest=newest, as_of=moment, columns=columns))
+        if scan is not None and moment is not None:
+            scans.append(_asked(replace(scan, as_of=moment), request))
+        elif scan is not None:
+            scans.append(_asked(replace(scan, newest=newest, top=top), request))
     return Plan(
         tree.sql(dialect="duckdb"),
         tree,
@@ -186,7 +141,18 @@ def make_plan(
         files,
         _may_grow(tree, len(scans)),
         _is_one_row(tree),
+        tuple(partners),
     )
+
+
+def _asked(scan: Scan, request: ScanRequest | None) -> Scan:
+    """A scan with what is asked of it."""
+    if request is None:
+        return scan
+    scan = replace(scan, columns=request.columns)
+    if scan.kind != HOT:
+        return scan
+    return replace(scan, conjuncts=request.conjuncts, alternatives=request.alternatives)
 
 
 _SMALL = (exp.Count, exp.Sum, exp.Avg)
@@ -243,41 +209,20 @@ def _lookup(
     return lookup_of(tree, table, request.conjuncts) if table and request else None
 
 
-def _take_key_queries(
-    tree: exp.Expression,
-    requests: Iterable[ScanRequest],
-    names_of: dict[int, str],
-    snapshot: Snapshot,
-    frames: Frames | None,
-) -> list[KeyQuery]:
-    """Cut queries for indexed keys out of the tree; each leaves a table of keys in its place."""
-    found: dict[int, str] = {}
-    key_queries: list[KeyQuery] = []
-    prefix = _free_prefix(tree, "tm_keys_")
-    for request in requests:
-        table = snapshot.get(request.table)
-        indexed = {name for index in table.indexes for name in index.columns}
-        for conjunct in request.conjuncts:
-            query = conjunct.values[0]
-            if conjunct.op != "in_query" or conjunct.column not in indexed:
-                continue
-            if id(query) not in found and query.parent is not None:
-                source = f"{prefix}{len(found)}"
-                plan = make_plan(query, snapshot, None, frames)
-                found[id(query)] = source
-                query.replace(exp.select("*").from_(exp.to_table(source)))
-                scan = names_of[id(request.node)]
-                key_queries.append(KeyQuery(source, scan, conjunct.column, plan))
-    return key_queries
+@dataclass(frozen=True)
+class _FrameColumns:
+    """The names of a frame's columns, which is all that is asked of a table that is no stream."""
+
+    name: str
+    columns: tuple[Column, ...]
+    time_column: str | None = None
 
 
-def _free_prefix(tree: exp.Expression, prefix: str) -> str:
-    """How the names of scans begin: as nothing in the query does, for text replaces them later."""
-    names = {str(node.this).lower() for node in tree.find_all(exp.Identifier)}
-    names |= {str(node.this).lower() for node in tree.find_all(exp.Literal)}
-    while any(prefix in name for name in names):
-        prefix += "_"
-    return prefix
+def _columns_of(name: str, frame: pa.Table) -> _FrameColumns:
+    return _FrameColumns(name, tuple(Column(each, _ANY) for each in frame.column_names))
+
+
+_ANY = SqlType("VARCHAR")
 
 
 def _name_params(tree: exp.Expression, ours: set[str]) -> tuple[list[str], list[str]]:
@@ -305,7 +250,6 @@ def _resolve(
     name: str,
     source: str,
     snapshot: Snapshot,
-    conjuncts: tuple[Conjunct, ...],
     with_seq: bool,
     frames: Frames,
 ) -> Scan | None:
@@ -319,7 +263,7 @@ def _resolve(
     if table is not None and table.is_view:
         scan = Scan(source, VIEW, table.name, alias, table)
     elif table is not None and table.is_streaming:
-        scan = Scan(source, HOT, table.name, alias, table, conjuncts, with_seq)
+        scan = Scan(source, HOT, table.name, alias, table, with_seq=with_seq)
     elif name.lower() in system.NAMES:
         scan = Scan(source, SYSTEM, name.lower().partition(".")[2], alias)
     elif name.lower() in system.INFORMATION_NAMES:

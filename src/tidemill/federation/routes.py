@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from tidemill.errors import UnsupportedError
 from tidemill.federation.costs import WAYS, RouteCosts
+from tidemill.federation.driving import without_partners
 from tidemill.federation.planner import HOT, Plan
 from tidemill.federation.runner import Filled, Runner
 from tidemill.federation.scatter import GATHER, SHIP, SPLIT, Scatter, manner_of, split
@@ -79,9 +80,22 @@ class Router:
 
     def fill(self, plan: Plan, params: Params, asked: str = AUTO) -> Filled:
         """A plan with its rows, and the route it will take."""
-        filled = self._runner.fill(plan, params)
+        filled = self._fill(plan, params, asked)
         route, reason = self._choose(filled, asked)
         return replace(filled, route=route, reason=reason)
+
+    def _fill(self, plan: Plan, params: Params, asked: str) -> Filled:
+        """Rows that were read first cannot go to Spark's SQL; a query that may run there for its
+        size reads nothing first."""
+        if asked == SPARK_SQL:
+            return self._runner.fill(without_partners(plan), params)
+        filled = self._runner.fill(plan, params)
+        is_large = asked == AUTO and filled.history_bytes >= self._spark.scan_bytes
+        if filled.plan is plan or not is_large or not self._spark.is_ready():
+            return filled
+        if isinstance(split(filled.plan), Decomposition):
+            return filled
+        return self._runner.fill(without_partners(plan), params)
 
     def run_filled(self, filled: Filled) -> tuple[pa.Table, list[str]]:
         """Run a query on its route, and note what it took."""

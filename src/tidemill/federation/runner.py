@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from datetime import UTC
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Protocol
 
 import pyarrow as pa
@@ -23,7 +23,10 @@ from tidemill.catalog.model import Table
 from tidemill.catalog.store import Catalog
 from tidemill.clock import Clock, from_us
 from tidemill.errors import UnknownNameError, UnsupportedError
+from tidemill.federation.asked import Known, asked_of
+from tidemill.federation.driving import JoinRead, drive
 from tidemill.federation.duck import Duck
+from tidemill.federation.first_rows import first_of_parts, newest_matching
 from tidemill.federation.lookup import ROWS_MAX as LOOKUP_ROWS_MAX
 from tidemill.federation.lookup import answer, exact_conditions
 from tidemill.federation.planner import (
@@ -47,10 +50,9 @@ from tidemill.hot.retention import horizon_us
 from tidemill.hot.side import SideTable
 from tidemill.hot.table import HotTable
 from tidemill.hot.view import Condition, Selection, View, Wanted
-from tidemill.sql.fold import NotConstant, comparable, constant
+from tidemill.sql.fold import constant
 from tidemill.sql.names import position_of
 from tidemill.sql.params import Params, placeholder_key
-from tidemill.sql.predicates import Conjunct
 from tidemill.sql.travel import moment_us
 from tidemill.sql.windows import NowBounds
 from tidemill.stream.image import Look, look
@@ -58,7 +60,7 @@ from tidemill.stream.past import PastReader, seen_from
 from tidemill.stream.pins import Pin, Pins
 from tidemill.stream.relation import HistoryScan, side_sql
 from tidemill.stream.removed import Deletes
-from tidemill.types import Column, quote
+from tidemill.types import quote
 
 SMALL_ROWS_MAX = 100_000
 _OF_STREAMS = frozenset({HOT, LATE, REJECTED})
@@ -92,6 +94,7 @@ class Filled:
     exact: list[Condition] | None = None
     route: str = "local"
     reason: str = ""
+    joins: tuple[JoinRead, ...] = ()  # tables that could be read before the streams beside them
 
     @property
     def manner(self) -> str:
@@ -150,6 +153,9 @@ def _both(chosen: Selected) -> str:
         return f"(SELECT {columns} FROM ({parts}) QUALIFY {newest})"
     if not chosen.table.num_rows:
         return f"({chosen.files_sql})"
+    first = first_of_parts(chosen.scan, chosen.files_sql or "")
+    if first is not None:
+        return first
     return f"({chosen.files_sql} UNION ALL SELECT * FROM {quote(chosen.scan.source)})"
 
 
@@ -326,26 +332,48 @@ class Runner:
     def _fill(self, plan: Plan, values: dict[str, object], moment: Moment) -> Filled:
         if plan.uses_now:
             values[NOW] = from_us(moment.now_us).replace(tzinfo=UTC)
-        keys: dict[str, list[Asked]] = {}
+        keys: dict[int, tuple[object, ...]] = {}
         sources: dict[str, pa.Table] = {}
         for query in plan.key_queries:
-            given = {key: values[key] for key in query.plan.keys}
-            filled = self._fill(query.plan, query.plan.values(given), moment)
-            table, _ = self._duck.query(filled.sql, filled.values, filled.sources, exact=True)
+            table = self._read_first(query.plan, values, moment)
             sources[query.source] = table
             if table.num_rows <= KEYS_MAX:
-                asked = (query.column, "in", tuple(table.column(0).to_pylist()))
-                keys.setdefault(query.scan, []).append(asked)
-        selected = tuple(
-            self._select(scan, moment, values, keys.get(scan.source, [])) for scan in plan.scans
+                keys[id(query.query)] = tuple(table.column(0).to_pylist())
+        known = Known(values, keys)
+        driven = drive(
+            plan,
+            lambda scan: self._rows_at_stake(scan, moment, known),
+            lambda partner: self._read_first(partner.plan, values, moment),
         )
+        plan = driven.plan
+        selected = tuple(
+            self._select(scan, moment, known, driven.asked.get(scan.source, ()))
+            for scan in plan.scans
+        )
+        sources.update(driven.sources)
         sources.update({chosen.scan.source: chosen.table for chosen in selected})
         used = {name: value for name, value in values.items() if name in plan.used}
-        exact = self._exact(plan, selected, values)
-        return Filled(plan, used, selected, sources, moment.pin, exact)
+        exact = self._exact(plan, selected, known)
+        return Filled(plan, used, selected, sources, moment.pin, exact, joins=driven.joins)
+
+    def _read_first(self, plan: Plan, values: Mapping[str, object], moment: Moment) -> pa.Table:
+        """The rows of a query that runs before the one that it is part of."""
+        given = {key: values[key] for key in plan.keys}
+        filled = self._fill(plan, plan.values(given), moment)
+        table, _ = self._duck.query(filled.sql, filled.values, filled.sources, exact=True)
+        return table
+
+    def _rows_at_stake(self, scan: Scan, moment: Moment, known: Known) -> int:
+        """How many rows of a stream would be read without any more keys."""
+        assert scan.table is not None
+        table_id = scan.table.table_id
+        wanted = wanted_of(scan.table, asked_of(scan, known), scan.with_seq)
+        wanted = wanted.within(moment.horizons[table_id])
+        image = moment.looks[table_id].at(moment.pin.snapshot)
+        return image.view.estimate(wanted) + image.in_files(wanted).rows
 
     def _exact(
-        self, plan: Plan, selected: tuple[Selected, ...], values: Mapping[str, object]
+        self, plan: Plan, selected: tuple[Selected, ...], known: Known
     ) -> list[Condition] | None:
         """The conditions of a lookup that is small enough to be answered without DuckDB."""
         if plan.lookup is None or selected[0].table.num_rows > LOOKUP_ROWS_MAX:
@@ -353,7 +381,7 @@ class Runner:
         if selected[0].files_sql is not None:
             return None
         scan = selected[0].scan
-        asked = _asked(scan, values)
+        asked = asked_of(scan, known).asked
         if scan.table is None or len(asked) < len(scan.conjuncts):
             return None
         return exact_conditions(scan.table, asked)
@@ -375,8 +403,8 @@ class Runner:
         self,
         scan: Scan,
         moment: Moment,
-        values: Mapping[str, object],
-        keys: list[Asked],
+        known: Known,
+        more: Sequence[Asked],
     ) -> Selected:
         if scan.kind == SYSTEM:
             return Selected(scan, self._system.table(scan.name))
@@ -388,23 +416,34 @@ class Runner:
             return Selected(scan, moment.answers[table.table_id])
         if scan.kind != HOT:
             return self._select_side(scan, moment)
-        asked = [*_asked(scan, values), *keys]
-        newest = scan.newest if len(asked) == len(scan.conjuncts) else None
+        asked = asked_of(scan, known)
+        newest = scan.newest if len(asked.asked) == len(scan.conjuncts) else None
+        if more:
+            asked = replace(asked, asked=(*asked.asked, *more))
         wanted = wanted_of(table, asked, scan.with_seq, newest)
         self._note_window(table, wanted)
         image = moment.looks[table.table_id].at(moment.pin.snapshot)
         if scan.as_of is not None:
             return self._select_past(scan, moment, image.view, wanted)
         wanted = wanted.within(moment.horizons[table.table_id])
-        is_split = bool(image.history.files) and not image.pending
-        span = image.view.narrowed(wanted) if is_split else wanted
-        found = image.in_files(span)
+        if newest is not None and not image.pending:
+            wanted = image.view.newest_only(wanted)  # files of older rows are ruled out, too
+        elif scan.top is not None and not image.pending:
+            has_files = bool(image.in_files(wanted).files)
+            ask = partial(self._ask, scan, known)
+            wanted = newest_matching(scan, image.view, wanted, has_files, ask)
+        found = image.in_files(wanted)
         files_sql = found.sql(self._storage, table, scan.with_seq)
         reads = self._reads(scan, found)
-        if files_sql is not None and newest is not None:
-            wanted = replace(span, newest=None)  # the newest may be in files
-        rows, selection = image.in_memory(wanted, self._deletes)
+        rows, selection = image.in_memory(replace(wanted, newest=None), self._deletes)
         return Selected(scan, rows, wanted, selection, found, files_sql, reads=reads)
+
+    def _ask(self, scan: Scan, known: Known, sql: str, rows: pa.Table) -> pa.Table:
+        """The answer of a query over rows that stand for a scan whose first rows are wanted."""
+        assert scan.top is not None
+        used = {name: known.values[name] for name in scan.top.params}
+        table, _ = self._duck.query(sql, used, {scan.source: rows}, exact=True)
+        return table
 
     def _select_side(self, scan: Scan, moment: Moment) -> Selected:
         """Late or rejected rows, in memory and in files."""
@@ -435,7 +474,8 @@ class Runner:
         hot = self._table(scan.table)
         keys = scan.table.primary_key
         # A key's newest row of that time hides those it had replaced then.
-        wanted = replace(wanted, with_seq=wanted.with_seq or bool(keys), conditions=())
+        with_seq = wanted.with_seq or bool(keys)
+        wanted = replace(wanted, with_seq=with_seq, conditions=(), alternatives=())
         found, rows = self._past.read(hot, moment.pin.snapshot, view, wanted, at_us)
         horizon = self._past_horizon(hot, moment, view, at_us)
         found, rows = seen_from(found, rows, scan.table, horizon)
@@ -491,55 +531,3 @@ def stream_ids(plan: Plan) -> tuple[int, ...]:
     """The streaming tables that a plan reads, by their ids."""
     found = {scan.table.table_id for scan in _scans(plan) if scan.kind == HOT and scan.table}
     return tuple(sorted(found))
-
-
-def _asked(scan: Scan, values: Mapping[str, object]) -> list[Asked]:
-    """The conjuncts whose constants can be known now, in the column's own terms."""
-    assert scan.table is not None
-    asked: list[Asked] = []
-    for conjunct in scan.conjuncts:
-        column = scan.table.column(conjunct.column)
-        if column is None or conjunct.op == "in_query":
-            continue
-        folded = _folded(conjunct, values)
-        if not all(
-            _is_one_kind([folded[id(operand)] for operand in operands], column)
-            for operands in conjunct.claim.one_type
-        ):
-            continue
-        known = [_known(folded[id(value)], column) for value in conjunct.values]
-        if not any(isinstance(value, NotConstant) for value in known):
-            asked.append((conjunct.column, conjunct.op, tuple(known)))
-    return asked
-
-
-def _folded(conjunct: Conjunct, values: Mapping[str, object]) -> dict[int, object]:
-    """The values of a conjunct's operands, by their nodes."""
-    operands = {id(value): value for value in conjunct.values}
-    operands |= {id(operand): operand for part in conjunct.claim.one_type for operand in part}
-    return {key: constant(operand, values, None) for key, operand in operands.items()}
-
-
-def _known(value: object, column: Column) -> object:
-    return value if isinstance(value, NotConstant) else comparable(value, column.type)
-
-
-_TIMES = frozenset({"TIMESTAMP", "TIMESTAMP WITH TIME ZONE"})
-_EXACT_MAX = 2**127  # DuckDB reads a larger whole number as a double
-
-
-def _is_one_kind(operands: Sequence[object], column: Column) -> bool:
-    """Whether operands that DuckDB brings to one type before it compares them with a column are
-    compared as each of them would be alone.
-
-    ``i IN (9007199254740993, 1.5::DOUBLE)`` compares doubles. Beside a timestamp, all that can be
-    compared with it is one."""
-    if column.type.name in _TIMES:
-        return True
-    return len({_kind(value) for value in operands if value is not None}) <= 1
-
-
-def _kind(value: object) -> type:
-    if isinstance(value, int) and abs(value) >= _EXACT_MAX:
-        return float
-    return type(value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -10,20 +11,60 @@ import pyarrow as pa
 from tidemill.catalog.model import Table
 from tidemill.hot.keys import probe
 from tidemill.hot.values import Range
-from tidemill.hot.view import Condition, Wanted
+from tidemill.hot.wanted import Alternatives, Branch, Condition, Wanted
 
 KEYS_MAX = 10_000  # a longer IN list is cheaper to scan for than to look up
+PARTNER_ROWS_MAX = 2_000  # of a table that is read before the stream it is joined with
 
 Asked = tuple[str, str, tuple[object, ...]]  # column, operator, constants
 
 
+@dataclass(frozen=True)
+class AskedBranch:
+    """What is asked of a table, or by one branch of an OR: all of ``asked``, and of each of
+    ``either`` at least one branch."""
+
+    asked: tuple[Asked, ...]
+    either: tuple[tuple[AskedBranch, ...], ...] = ()
+
+
 def wanted_of(
-    table: Table, asked: Iterable[Asked], with_seq: bool, newest: int | None = None
+    table: Table, asked: AskedBranch, with_seq: bool, newest: int | None = None
 ) -> Wanted:
     """The span of time and the indexed conditions in what a query asks of a table.
 
     Whatever cannot be compared exactly as the index compares it is left out: DuckDB applies the
     query's own predicates to all rows that are selected."""
+    found = _branch_of(table, asked)
+    return Wanted(
+        found.low_us,
+        found.high_us,
+        found.conditions,
+        with_seq,
+        newest,
+        alternatives=found.alternatives,
+    )
+
+
+def _branch_of(table: Table, asked: AskedBranch) -> Branch:
+    low, high, conditions = _conditions_of(table, asked.asked)
+    alternatives: list[Alternatives] = []
+    for either in asked.either:
+        branches = tuple(_branch_of(table, branch) for branch in either)
+        if all(branch != Branch() for branch in branches):
+            alternatives.append(branches)
+            low, high = _narrow(low, high, _spans(branches))
+    return Branch(low, high, conditions, tuple(alternatives))
+
+
+def _spans(branches: Alternatives) -> tuple[Range, ...]:
+    return tuple(Range(branch.low_us, True, branch.high_us, True) for branch in branches)
+
+
+def _conditions_of(
+    table: Table, asked: Iterable[Asked]
+) -> tuple[int | None, int | None, tuple[Condition, ...]]:
+    """A span of time, and a condition for each indexed column of which something is asked."""
     low: int | None = None
     high: int | None = None
     conditions: dict[str, Condition] = {}
@@ -37,7 +78,7 @@ def wanted_of(
         elif condition.column in indexed:
             known = conditions.get(condition.column)
             conditions[condition.column] = _combine(known, condition)
-    return Wanted(low, high, tuple(conditions.values()), with_seq, newest)
+    return low, high, tuple(conditions.values())
 
 
 def condition_of(table: Table, asked: Asked) -> Condition | None:

@@ -10,10 +10,12 @@ Times are microseconds and dates are days since 1970, as everywhere in Tidemill.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
+from functools import cached_property
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +25,7 @@ from tidemill.catalog.model import Bound
 from tidemill.history.ordering import words_of
 
 TEXT_LENGTH_MAX = 64
+POINTS_MIN = 8  # in a longer list the one value that a file may hold is searched for
 DECIMAL, HEX = "decimal", "hex"
 
 Interval = tuple[Any | None, bool, Any | None, bool]
@@ -35,6 +38,81 @@ class RangeCondition:
 
     column: str
     intervals: tuple[Interval, ...]
+
+    @cached_property
+    def points(self) -> list[Any] | None:
+        """The values of a long list in order, to be searched; None if it is none."""
+        values = [interval[0] for interval in self.intervals if interval[0] == interval[2]]
+        if len(values) < POINTS_MIN or len(values) < len(self.intervals):
+            return None
+        families = {_family(value) for value in values}
+        return sorted(values) if len(families) == 1 and None not in families else None
+
+
+@dataclass(frozen=True)
+class FileBranch:
+    """One branch of an OR: a span of time (both ends included), conditions, and further
+    alternatives, all of which hold there."""
+
+    low_us: int | None = None
+    high_us: int | None = None
+    conditions: tuple[RangeCondition, ...] = ()
+    alternatives: tuple[FileAlternatives, ...] = ()
+
+    def columns(self, time: str) -> Iterator[str]:
+        """What it looks at, by name; ``time`` stands for the span."""
+        if self.low_us is not None or self.high_us is not None:
+            yield time
+        yield from (condition.column for condition in self.conditions)
+        for either in self.alternatives:
+            yield from (name for branch in either for name in branch.columns(time))
+
+
+FileAlternatives = tuple[FileBranch, ...]
+"""An OR: a file matters if at least one of the branches may hold in it."""
+
+
+class HasRanges(Protocol):
+    """What the catalog knows of a file."""
+
+    @property
+    def time_min_us(self) -> int: ...
+    @property
+    def time_max_us(self) -> int: ...
+    @property
+    def ranges(self) -> Mapping[str, tuple[Bound, ...]]: ...
+
+
+def may_hold_any(file: HasRanges, either: FileAlternatives) -> bool:
+    """Whether a file can hold a row of one of the branches."""
+    return any(_may_hold_all(file, branch) for branch in either)
+
+
+def _may_hold_all(file: HasRanges, branch: FileBranch) -> bool:
+    if branch.low_us is not None and file.time_max_us < branch.low_us:
+        return False
+    if branch.high_us is not None and file.time_min_us > branch.high_us:
+        return False
+    return all(may_hold_in(file, condition) for condition in branch.conditions) and all(
+        may_hold_any(file, inner) for inner in branch.alternatives
+    )
+
+
+def may_hold_in(file: HasRanges, condition: RangeCondition) -> bool:
+    """Whether a file can hold a row that satisfies a condition; of other columns than those with a
+    range nothing is known."""
+    found = file.ranges.get(condition.column)
+    if not found or condition.points is None:
+        return found is None or may_hold(found, condition.intervals)
+    return _may_hold_point(*_ends(found), condition.points)
+
+
+def _may_hold_point(low: Any, high: Any, points: list[Any]) -> bool:
+    """Whether one of the points lies between two ends, of which one that is open or cannot be
+    compared is no end."""
+    family = _family(points[0])
+    at = bisect_left(points, low) if _family(low) is family else 0
+    return at < len(points) and (_family(high) is not family or points[at] <= high)
 
 
 def range_of(column: pa.Array) -> tuple[Bound, ...] | None:
@@ -68,9 +146,13 @@ def may_hold(found: Sequence[Bound], intervals: Sequence[Interval]) -> bool:
     """Whether a file of that range can hold a value in one of the intervals. In doubt, yes."""
     if not found:
         return False
-    form = found[2] if len(found) > 2 else None
-    low, high = _decoded(found[0], form), _decoded(found[1], form)
+    low, high = _ends(found)
     return any(_meets(low, high, interval) for interval in intervals)
+
+
+def _ends(found: Sequence[Bound]) -> tuple[Any, Any]:
+    form = found[2] if len(found) > 2 else None
+    return _decoded(found[0], form), _decoded(found[1], form)
 
 
 def _meets(low: Any, high: Any, interval: Interval) -> bool:

@@ -11,10 +11,11 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from operator import attrgetter
 
 from tidemill.catalog.model import FILE_ROWS, DataFile, History, NewFile
-from tidemill.history.ranges import RangeCondition, may_hold
+from tidemill.history.ranges import FileAlternatives, RangeCondition, may_hold_any, may_hold_in
 from tidemill.history.storage import Storage
 from tidemill.types import literal
 
@@ -45,23 +46,28 @@ def prune(
     low_us: int | None = None,
     high_us: int | None = None,
     conditions: Sequence[RangeCondition] = (),
+    alternatives: Sequence[FileAlternatives] = (),
 ) -> Pruned:
-    """The files that can hold rows of a span of time (both ends included) and of conditions."""
+    """The files that can hold rows of a span of time (both ends included), of conditions, and of
+    one branch at least of all alternatives."""
     shelf = _shelf_of(history)
     kept = shelf.between(low_us, high_us)
     reasons: dict[str, int] = {}
     if len(kept) < len(shelf.rows):
         reasons["time"] = len(shelf.rows) - len(kept)
-    for condition in conditions:
-        before, column = len(kept), condition.column
-        kept = [
-            file
-            for file in kept
-            if (found := file.ranges.get(column)) is None or may_hold(found, condition.intervals)
-        ]
+    tests = [(c.column, partial(may_hold_in, condition=c)) for c in conditions]
+    tests += [(_names(each), partial(may_hold_any, either=each)) for each in alternatives]
+    for name, may_hold in tests:
+        before = len(kept)
+        kept = [file for file in kept if may_hold(file)]
         if len(kept) < before:
-            reasons[column] = reasons.get(column, 0) + before - len(kept)
+            reasons[name] = reasons.get(name, 0) + before - len(kept)
     return Pruned(tuple(kept), len(shelf.rows), history.bytes, reasons)
+
+
+def _names(either: FileAlternatives) -> str:
+    names = (name for branch in either for name in branch.columns("time"))
+    return " or ".join(dict.fromkeys(names))
 
 
 @dataclass(frozen=True)

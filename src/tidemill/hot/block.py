@@ -61,6 +61,24 @@ class Block:
     def index_bytes(self) -> int:
         return sum(directory.nbytes for directory in self.directories.values())
 
+    def reaches(self, low_us: int | None, high_us: int | None) -> bool:
+        """Whether it may have rows between two times, both included."""
+        return (low_us is None or self.time_max_us >= low_us) and (
+            high_us is None or self.time_min_us <= high_us
+        )
+
+    def cut(self, low_us: int | None, high_us: int | None) -> tuple[int | None, int | None]:
+        """The ends of a span of time that leave some of its rows out."""
+        low = None if low_us is not None and low_us <= self.time_min_us else low_us
+        high = None if high_us is not None and high_us >= self.time_max_us else high_us
+        return low, high
+
+    def bounds(self, low_us: int | None, high_us: int | None) -> tuple[int, int]:
+        """Where rows in order of time begin and end to lie in a span."""
+        first = 0 if low_us is None else int(np.searchsorted(self.times, low_us, "left"))
+        last = self.rows if high_us is None else int(np.searchsorted(self.times, high_us, "right"))
+        return first, last
+
     def seq_column(self) -> npt.NDArray[np.int64]:
         if self.seqs is not None:
             return self.seqs

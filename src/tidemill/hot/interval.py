@@ -57,9 +57,9 @@ class IntervalIndex:
             block.block_id: block
             for bucket in self._between(low_us, high_us)
             for block in bucket
-            if _reaches(block, low_us, high_us)
+            if block.reaches(low_us, high_us)
         }
-        found.update({s.block_id: s for s in self._strays if _reaches(s, low_us, high_us)})
+        found.update({s.block_id: s for s in self._strays if s.reaches(low_us, high_us)})
         return [found[block_id] for block_id in sorted(found)]
 
     @property
@@ -153,9 +153,3 @@ class IntervalIndex:
             self._front = (self._front + 1) % len(self._buckets)
             self._start += 1
             self._used -= 1
-
-
-def _reaches(block: Block, low_us: int | None, high_us: int | None) -> bool:
-    return (low_us is None or block.time_max_us >= low_us) and (
-        high_us is None or block.time_min_us <= high_us
-    )

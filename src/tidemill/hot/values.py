@@ -65,6 +65,21 @@ class Directory:
             return _NO_ROWS
         return self.rows[self.starts[first] : self.starts[last]]
 
+    def runs(self, wanted: npt.NDArray[Any]) -> tuple[Rows, Rows]:
+        """Where in ``rows`` the runs of keys begin and end; the keys are words of this directory's
+        own type, each once and in order, and those that no row has are left out."""
+        assert isinstance(self.keys, np.ndarray)
+        at = self.keys.searchsorted(wanted)
+        at = at[: int(np.count_nonzero(at < len(self.keys)))]
+        at = at[self.keys[at] == wanted[: len(at)]]
+        return self.starts[at], self.starts[at + 1]
+
+    def gathered(self, starts: Rows, ends: Rows) -> Rows:
+        """The rows of several runs, one after the other."""
+        counts = (ends - starts).astype(np.int64)
+        before = np.cumsum(counts) - counts
+        return self.rows[np.repeat(starts - before, counts) + np.arange(int(counts.sum()))]
+
     def _search(self, value: Any, left: bool) -> int:
         if isinstance(self.keys, np.ndarray):
             return _search_words(self.keys, value, left)
@@ -130,8 +145,24 @@ def hash_key(kinds: Sequence[pa.DataType], values: Sequence[Any]) -> np.uint64 |
     return np.uint64(keys.hashes(arrays)[0])
 
 
+def hash_keys(kinds: Sequence[pa.DataType], rows: Sequence[Sequence[Any]]) -> keys.UInt64s:
+    """The hashes of several keys; those that no row can have are left out."""
+    if not rows:
+        return np.empty(0, dtype=np.uint64)
+    try:
+        arrays = [_many(kind, [row[at] for row in rows]) for at, kind in enumerate(kinds)]
+    except (pa.ArrowInvalid, OverflowError):
+        found = (hash_key(kinds, row) for row in rows)
+        return np.array([key for key in found if key is not None], dtype=np.uint64)
+    return keys.hashes(arrays)
+
+
+def _many(kind: pa.DataType, values: list[Any]) -> pa.Array:
+    return pa.array([*map(bool, values)] if pa.types.is_boolean(kind) else values, kind)
+
+
 def _one(kind: pa.DataType, value: Any) -> pa.Array:
-    return pa.array([bool(value) if pa.types.is_boolean(kind) else value], kind)
+    return _many(kind, [value])
 
 
 def _valid_rows(columns: list[pa.Array]) -> Rows | None:

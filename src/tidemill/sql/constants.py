@@ -65,6 +65,7 @@ _PLAIN = (
     exp.In,
     exp.Is,
     exp.Tuple,
+    exp.Values,
     exp.Mod,
     exp.Abs,
     exp.Lower,
@@ -94,16 +95,33 @@ def is_repeatable_query(query: exp.Expression, tables: Tables) -> bool:
     if not isinstance(query, (exp.Select, exp.SetOperation)):
         return False
     for part in query.walk():
-        if isinstance(part, exp.Anonymous):
-            if part.name.lower() not in _FUNCTIONS:
-                return False
-        elif not isinstance(part, (*_PLAIN, *_CONSTANT)):
+        if not _is_plain(part):
             return False
         if isinstance(part, exp.Table) and base_table(part, tables) is None:
             return False
         if isinstance(part, exp.Select) and not _is_closed(part, tables):
             return False
     return True
+
+
+def is_repeatable(condition: exp.Expr) -> bool:
+    """Whether a condition on a row says the same every time: no query, no chance in it."""
+    return all(_is_plain(part) and not isinstance(part, exp.Query) for part in condition.walk())
+
+
+def is_repeatable_list(values: exp.Values) -> bool:
+    """Whether a list of rows is constant."""
+    return all(is_constant(part) for row in values.expressions for part in _cells(row))
+
+
+def _cells(row: exp.Expr) -> list[exp.Expr]:
+    return list(row.expressions) if isinstance(row, exp.Tuple) else [row]
+
+
+def _is_plain(part: exp.Expr) -> bool:
+    if isinstance(part, exp.Anonymous):
+        return part.name.lower() in _FUNCTIONS
+    return isinstance(part, (*_PLAIN, *_CONSTANT))
 
 
 def _is_closed(select: exp.Select, tables: Tables) -> bool:

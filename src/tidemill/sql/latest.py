@@ -14,6 +14,15 @@ from tidemill.sql.calls import StreamTable
 from tidemill.sql.predicates import Conjunct
 
 _BETWEEN = ("joins", "group", "having", "qualify", "distinct", "laterals", "pivots", "sample")
+_GATHERS = (
+    exp.AggFunc,
+    exp.Window,
+    exp.Explode,
+    exp.Unnest,
+    exp.Subquery,
+    exp.Anonymous,
+    exp.Columns,
+)
 _BOUNDS = ("<", "<=", ">", ">=")
 
 
@@ -22,31 +31,39 @@ def newest_wanted(
 ) -> int | None:
     """How many of the newest rows suffice for a scan; None when all may matter."""
     select = node.parent.parent if isinstance(node.parent, exp.From) else None
-    if table is None or not isinstance(select, exp.Select) or _has_more(node, select):
+    if table is None or not isinstance(select, exp.Select) or has_more(node, select):
         return None
-    limit, order = select.args.get("limit"), select.args.get("order")
+    order = select.args.get("order")
+    if order is None or not is_newest_first(order, select, table):
+        return None
+    return rows_limit(select) if _asks_time_only(select, table, conjuncts) else None
+
+
+def rows_limit(select: exp.Select) -> int | None:
+    """How many rows LIMIT and OFFSET reach, if they say so in numbers."""
+    limit = select.args.get("limit")
     if not isinstance(limit, exp.Limit) or limit.args.get("limit_options"):
         return None  # LIMIT 10% counts otherwise
-    if order is None or not _is_by_time(order, select, table):
-        return None
-    if not _asks_time_only(select, table, conjuncts):
-        return None
     counts = [limit.expression, *(o.expression for o in [select.args.get("offset")] if o)]
     if not all(isinstance(count, exp.Literal) and count.is_int for count in counts):
         return None
     return sum(int(count.name) for count in counts)
 
 
-def _has_more(node: exp.Table, select: exp.Select) -> bool:
+def has_more(node: exp.Table, select: exp.Select) -> bool:
+    """Whether anything but a condition and an order stands between a scan and the limit."""
     if any(select.args.get(key) for key in _BETWEEN):
         return True
     if any(node.args.get(key) for key in ("joins", "pivots", "sample", "laterals")):
         return True
-    gathers = (exp.AggFunc, exp.Window, exp.Explode, exp.Unnest, exp.Subquery, exp.Anonymous)
-    return any(part.find(*gathers) for part in select.expressions)
+    stars = [star for part in select.expressions for star in part.find_all(exp.Star)]
+    if any(star.args.get("replace") or star.args.get("rename") for star in stars):
+        return True  # ORDER BY may mean what a star calls so
+    return any(part.find(*_GATHERS) for part in select.expressions)
 
 
-def _is_by_time(order: exp.Order, select: exp.Select, table: StreamTable) -> bool:
+def is_newest_first(order: exp.Order, select: exp.Select, table: StreamTable) -> bool:
+    """Whether rows are ordered by their time first, the latest first."""
     first = order.expressions[0]
     column = first.this
     if not first.args.get("desc") or not isinstance(column, exp.Column):

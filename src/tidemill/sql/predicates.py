@@ -1,7 +1,9 @@
 """Predicates: what a query surely asks of each table it reads, for indices and partition pruning.
 
-``find_scans`` gives, for every reference to a streaming table, conjuncts ``column op constant``
-such that leaving out all rows that fail them changes no answer. The argument, in steps:
+``find_scans`` gives, for every reference to a streaming table, conditions such that leaving out
+all rows that fail one of them changes no answer: conjuncts ``column op constant``, alternatives
+(conjuncts of which one branch or another holds), and joins ``column = other.column`` with a source
+that can be read by itself, first. The argument, in steps:
 
 1. A conjunct of WHERE rejects NULL, so an output row needs a row of the source that satisfies it.
    Rows that fail it can only make output rows that fail it, with or without outer joins: where
@@ -11,64 +13,74 @@ such that leaving out all rows that fail them changes no answer. The argument, i
 3. What the outer query asks of a derived table, or of a WITH query that is read once, it asks of
    the column that is projected there plainly, if that SELECT neither groups nor limits; with
    window functions, only for columns by which all of them are partitioned.
+4. ``a = 1 OR b = 2`` holds if one of its branches does, and a branch only if all that is read out
+   of it does; so rows that fail in every branch can go, provided each branch asks something of the
+   source. As every comparison rejects NULL, so does the whole.
+5. ``column = other.column`` asks for a value that ``other`` has: for those rows the same is true as
+   for ``column IN (list)``, whichever of the two sources comes first.
 
 Whatever is not understood claims nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
 from tidemill.sql.calls import SEQ, Tables
-from tidemill.sql.constants import is_constant, is_repeatable_query
-from tidemill.sql.names import find_cte, table_name_of
-from tidemill.sql.scopes import Scope, Source, base_table, enclosing_select
+from tidemill.sql.comparisons import (
+    Claim,
+    column_of,
+    comparisons,
+    parts_of_and,
+    parts_of_or,
+)
+from tidemill.sql.comparisons import Conjunct as Conjunct
+from tidemill.sql.constants import is_repeatable
+from tidemill.sql.scopes import Scope, Source, base_table, enclosing_select, readers
+from tidemill.sql.shapes import Shape
 
 
 @dataclass(frozen=True)
-class Conjunct:
-    """``column op values``: op is one of = < <= > >= in in_query.
+class Branch:
+    """One branch of an OR: all of this holds there."""
 
-    ``in`` has one value for each element; ``in_query`` has one value, a query that can be run by
-    itself. Values are nodes of the tree: constants, perhaps with parameters and now().
-    """
+    conjuncts: tuple[Conjunct, ...]
+    alternatives: tuple[Alternatives, ...] = ()
 
-    column: str
-    op: str
-    values: tuple[exp.Expression, ...]
-    claim: Claim
+    @property
+    def leaves(self) -> Iterator[Conjunct]:
+        """Its conjuncts, and those of its own alternatives."""
+        yield from self.conjuncts
+        for inner in self.alternatives:
+            yield from inner.leaves
+
+
+@dataclass(frozen=True)
+class Alternatives:
+    """An OR: at least one branch holds."""
+
+    branches: tuple[Branch, ...]
+
+    @property
+    def leaves(self) -> Iterator[Conjunct]:
+        for branch in self.branches:
+            yield from branch.leaves
 
 
 @dataclass(frozen=True, eq=False)
-class Claim:
-    """The condition of the query that implies a conjunct.
+class Join:
+    """``column`` of a scan equals column ``key`` of another source of a SELECT around it.
 
-    ``one_type`` are the lists of operands, beside the column, that DuckDB brings to one type before
-    it compares: an IN compares all of its elements in the type that holds them all, a BETWEEN both
-    bounds, while the parts of an OR are compared each in its own.
-    """
+    ``conditions`` are comparisons with constants that rows of the other source must satisfy to
+    reach the answer."""
 
-    condition: exp.Expr
-    one_type: tuple[tuple[exp.Expression, ...], ...] = ()
-
-    def asked_of(self, column: str) -> exp.Expression | None:
-        """The condition on a column of that name; None if it needs other columns too."""
-        found = [_written(node) for node in self.condition.find_all(exp.Column)]
-        if len(set(found)) != 1:
-            return None
-        new = exp.column(column, quoted=True)
-        swapped = self.condition.transform(
-            lambda node: new.copy() if isinstance(node, exp.Column) else node
-        )
-        return exp.paren(swapped, copy=False)
-
-
-def _written(column: exp.Column) -> str:
-    return column.sql(dialect="duckdb").lower()
+    column: str
+    partner: exp.Expr
+    key: str
+    conditions: tuple[exp.Expr, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,6 +96,13 @@ class ScanRequest:
     alias: str
     conjuncts: tuple[Conjunct, ...]
     columns: frozenset[str] | None
+    alternatives: tuple[Alternatives, ...] = ()
+    joins: tuple[Join, ...] = ()
+
+    @property
+    def leaves(self) -> Iterator[Conjunct]:
+        """All conjuncts, those of alternatives included."""
+        yield from Branch(self.conjuncts, self.alternatives).leaves
 
 
 def find_scans(query: exp.Expression, tables: Tables) -> list[ScanRequest]:
@@ -95,13 +114,16 @@ def find_scans(query: exp.Expression, tables: Tables) -> list[ScanRequest]:
         if table is None or table.time_column is None:
             continue
         names = {column.name.lower(): column.name for column in table.columns}
+        asked = finder.asked(node, names)
         requests.append(
             ScanRequest(
                 node,
                 table.name,
                 node.alias_or_name,
-                finder.conjuncts(node, names),
+                asked.conjuncts,
                 finder.columns(node, names),
+                asked.alternatives,
+                tuple(finder.joins(node, names)),
             )
         )
     return requests
@@ -109,13 +131,39 @@ def find_scans(query: exp.Expression, tables: Tables) -> list[ScanRequest]:
 
 @dataclass(frozen=True, eq=False)
 class _Fact:
-    """A conjunct on a column of a SELECT, and the sources for which it may be used."""
+    """A conjunct on a column of a SELECT, and the sources for which it may be used; with a
+    ``partner``, equality with the column ``key`` of another source of a SELECT."""
 
     column: exp.Column
     op: str
     values: tuple[exp.Expression, ...]
     claim: Claim
     sources: frozenset[int] | None
+    partner: Source | None = None
+    key: str = ""
+    conditions: tuple[exp.Expr, ...] = ()
+
+    def mapped(self, change: Callable[[_Fact], _Fact | None]) -> _Fact | None:
+        return change(self)
+
+
+@dataclass(frozen=True, eq=False)
+class _Either:
+    """One branch of an OR, or another: in each, all facts hold."""
+
+    branches: tuple[tuple[_Fact | _Either, ...], ...]
+    sources: frozenset[int] | None
+
+    def mapped(self, change: Callable[[_Fact], _Fact | None]) -> _Either | None:
+        """The same of changed facts. A branch may lose some of its facts; if it loses all, the
+        other branches say nothing either."""
+        branches = []
+        for branch in self.branches:
+            kept = [new for fact in branch if (new := fact.mapped(change)) is not None]
+            if not kept:
+                return None
+            branches.append(tuple(kept))
+        return _Either(tuple(branches), None)
 
 
 class _Finder:
@@ -123,21 +171,25 @@ class _Finder:
         self.query = query
         self.tables = tables
         self.scopes: dict[int, Scope] = {}
-        self.facts: dict[int, list[_Fact]] = {}
+        self.facts: dict[int, list[_Fact | _Either]] = {}
 
     def scope(self, select: exp.Select) -> Scope:
         if id(select) not in self.scopes:
             self.scopes[id(select)] = Scope(select, self.tables)
         return self.scopes[id(select)]
 
-    def conjuncts(self, node: exp.Table, names: dict[str, str]) -> tuple[Conjunct, ...]:
-        return tuple(
-            Conjunct(names[fact.column.name.lower()], fact.op, fact.values, fact.claim)
-            for fact in self._facts_of_source(node)
-            if fact.column.name.lower() in names
-        )
+    def asked(self, node: exp.Table, names: dict[str, str]) -> Branch:
+        """The conjuncts and alternatives of a scan."""
+        facts = [f for f in self._facts_of_source(node) if isinstance(f, _Either) or not f.partner]
+        return _branch(facts, names) or Branch(())
 
-    def _facts_of_source(self, node: exp.Expr) -> Iterator[_Fact]:
+    def joins(self, node: exp.Table, names: dict[str, str]) -> Iterator[Join]:
+        for fact in self._facts_of_source(node):
+            if isinstance(fact, _Fact) and fact.partner and fact.column.name.lower() in names:
+                column = names[fact.column.name.lower()]
+                yield Join(column, fact.partner.node, fact.key, fact.conditions)
+
+    def _facts_of_source(self, node: exp.Expr) -> Iterator[_Fact | _Either]:
         select = enclosing_select(node)
         if select is None or node.args.get("pivots") or node.args.get("joins"):
             return
@@ -145,14 +197,18 @@ class _Finder:
         if alias is not None and alias.args.get("columns"):
             return
         scope = self.scope(select)
-        for fact in self._facts_of_select(select):
-            owner = scope.owner(fact.column)
-            if owner is None or owner.node is not node:
-                continue
-            if fact.sources is None or id(node) in fact.sources:
-                yield fact
 
-    def _facts_of_select(self, select: exp.Select) -> list[_Fact]:
+        def own(fact: _Fact) -> _Fact | None:
+            owner = scope.owner(fact.column)
+            return fact if owner is not None and owner.node is node else None
+
+        for fact in self._facts_of_select(select):
+            if fact.sources is None or id(node) in fact.sources:
+                found = fact.mapped(own)
+                if found is not None:
+                    yield found
+
+    def _facts_of_select(self, select: exp.Select) -> list[_Fact | _Either]:
         known = self.facts.get(id(select))
         if known is None:
             self.facts[id(select)] = []  # a recursive reference sees nothing
@@ -160,36 +216,115 @@ class _Finder:
             self.facts[id(select)] = known
         return known
 
-    def _collect(self, select: exp.Select) -> Iterator[_Fact]:
+    def _collect(self, select: exp.Select) -> Iterator[_Fact | _Either]:
         scope = self.scope(select)
         if not scope.is_orderly:
             return
         where = select.args.get("where")
         if where is not None:
-            yield from self._read(where.this, None)
+            yield from self._read(where.this, None, scope)
         for index, source in enumerate(scope.sources):
-            on = source.join.args.get("on") if source.join is not None else None
-            if on is not None:
-                yield from self._read(on, _filtered_by(source, scope.sources[:index]))
+            if source.join is None:
+                continue
+            sources = _filtered_by(source, scope.sources[:index])
+            on = source.join.args.get("on")
+            if on is not None and sources:
+                yield from self._read(on, sources, scope)
+            if sources:
+                yield from self._read_using(source, index, sources, scope)
         yield from self._inherited(select, scope)
 
-    def _read(self, condition: exp.Expr, sources: frozenset[int] | None) -> Iterator[_Fact]:
-        if sources is not None and not sources:
-            return
-        for part in _conjuncts(condition):
-            for column, op, values, claim in _comparisons(part, self.tables):
-                yield _Fact(column, op, values, claim, sources)
+    def _read(
+        self, condition: exp.Expr, sources: frozenset[int] | None, scope: Scope
+    ) -> Iterator[_Fact | _Either]:
+        for part in parts_of_and(condition):
+            found = list(self._compared(part, sources))
+            yield from found
+            if isinstance(part, exp.EQ) and not found:
+                left, right = column_of(part.this), column_of(part.expression)
+                if left is not None and right is not None:
+                    yield from self._equal(left, right, part, sources, scope)
 
-    def _inherited(self, select: exp.Select, scope: Scope) -> Iterator[_Fact]:
+    def _compared(
+        self, part: exp.Expr, sources: frozenset[int] | None
+    ) -> Iterator[_Fact | _Either]:
+        """What a condition says of columns and constants."""
+        found = [_Fact(*told, sources) for told in comparisons(part, self.tables)]
+        if found or not isinstance(part, exp.Or):
+            yield from found
+            return
+        branches = [
+            tuple(f for each in parts_of_and(branch) for f in self._compared(each, None))
+            for branch in parts_of_or(part)
+        ]
+        if all(branches):
+            yield _Either(tuple(branches), sources)
+
+    def _equal(
+        self,
+        left: exp.Column,
+        right: exp.Column,
+        condition: exp.Expr,
+        sources: frozenset[int] | None,
+        scope: Scope,
+    ) -> Iterator[_Fact]:
+        """Two columns are equal: each has a value that the other one's source has."""
+        for own, other in ((left, right), (right, left)):
+            partner = scope.owner(other)
+            if partner is not None:
+                conditions = tuple(self._conditions_on(partner, scope))
+                claim = Claim(condition)
+                yield _Fact(own, "=", (other,), claim, sources, partner, other.name, conditions)
+
+    def _read_using(
+        self, source: Source, index: int, sources: frozenset[int], scope: Scope
+    ) -> Iterator[_Fact]:
+        """USING compares a column with the one on the left that has its name, if just one may."""
+        assert source.join is not None
+        for name in source.join.args.get("using") or []:
+            lower = name.name.lower()
+            having = [
+                left
+                for left in scope.sources[:index]
+                if left.columns is None or lower in left.columns
+            ]
+            if len(having) == 1 and having[0].alias and source.alias:
+                left, right = (
+                    exp.column(name.name, table=side.alias, quoted=True)
+                    for side in (having[0], source)
+                )
+                yield from self._equal(left, right, source.join, sources, scope)
+
+    def _conditions_on(self, partner: Source, scope: Scope) -> Iterator[exp.Expr]:
+        """Comparisons of a source's columns with constants that its rows must satisfy."""
+        where = scope.select.args.get("where")
+        on = partner.join.args.get("on") if partner.join is not None else None
+        index = scope.sources.index(partner)
+        given = [] if where is None else [where.this]
+        if on is not None and id(partner.node) in _filtered_by(partner, scope.sources[:index]):
+            given.append(on)
+        for part in (each for condition in given for each in parts_of_and(condition)):
+            is_own = all(scope.owner(column) is partner for column in part.find_all(exp.Column))
+            if is_own and is_repeatable(part) and any(comparisons(part, self.tables)):
+                yield part
+
+    def _inherited(self, select: exp.Select, scope: Scope) -> Iterator[_Fact | _Either]:
         """What the query around asks of this SELECT's columns."""
         user = self._user(select)
-        shape = _Shape(select, scope)
+        shape = Shape(select, scope)
         if user is None or not shape.is_transparent:
             return
-        for fact in self._facts_of_source(user):
+
+        def below(fact: _Fact) -> _Fact | None:
             column = shape.projected(fact.column.name.lower())
-            if column is not None and shape.keeps_partitions(column):
-                yield _Fact(column, fact.op, fact.values, fact.claim, None)
+            if column is None or not shape.keeps_partitions(column):
+                return None
+            return replace(fact, column=column, sources=None)
+
+        for fact in self._facts_of_source(user):
+            found = fact.mapped(below)
+            if found is not None:
+                yield found
 
     def _user(self, select: exp.Select) -> exp.Expr | None:
         """The FROM item through which alone this SELECT is read."""
@@ -201,15 +336,8 @@ class _Finder:
         with_ = parent.parent
         if not isinstance(with_, exp.With) or with_.args.get("recursive"):
             return None
-        readers = [
-            node
-            for node in self.query.find_all(exp.Table)
-            if not node.args.get("db")
-            and (name := table_name_of(node)) is not None
-            and name.lower() == parent.alias.lower()
-            and find_cte(node, name) is parent
-        ]
-        return readers[0] if len(readers) == 1 else None
+        found = readers(self.query, parent)
+        return found[0] if len(found) == 1 else None
 
     def columns(self, node: exp.Table, names: dict[str, str]) -> frozenset[str] | None:
         """The table's columns that the SELECT around can need."""
@@ -269,200 +397,18 @@ def _since_comma(sources: list[Source]) -> list[Source]:
     return sources
 
 
-class _Shape:
-    """How a SELECT's output columns come from its sources."""
-
-    def __init__(self, select: exp.Select, scope: Scope) -> None:
-        self.select = select
-        self.scope = scope
-
-    @cached_property
-    def is_transparent(self) -> bool:
-        """Whether a condition on an output column may be asked of the rows below."""
-        args = self.select.args
-        if any(
-            args.get(key) for key in ("group", "having", "limit", "offset", "sample", "laterals")
-        ):
-            return False
-        distinct = args.get("distinct")
-        if distinct is not None and distinct.args.get("on") is not None:
-            return False
-        if any(args.get(key) for key in ("pivots", "kind", "windows", "connect", "match")):
-            return False
-        return not any(_may_gather(part) for part in self.select.expressions)
-
-    def projected(self, name: str) -> exp.Column | None:
-        """The column that alone is projected under this name, without change."""
-        found: list[exp.Expr] = []
-        stars = 0
-        for part in self.select.expressions:
-            if isinstance(part, exp.Star) or isinstance(part.this, exp.Star):
-                stars += 1
-                if part.args.get("except_") or part.args.get("replace") or part.args.get("rename"):
-                    return None
-            elif part.alias_or_name.lower() == name:
-                found.append(part)
-        if stars:
-            plain = stars == 1 and not found and len(self.scope.sources) == 1
-            if not plain or isinstance(self.select.expressions[0], exp.Columns):
-                return None
-            return exp.Column(this=exp.to_identifier(name, quoted=True))
-        column = found[0].unalias() if len(found) == 1 else None
-        return column if isinstance(column, exp.Column) else None
-
-    def keeps_partitions(self, column: exp.Column) -> bool:
-        """Whether every window function is partitioned by the column."""
-        return all(
-            any(
-                isinstance(part, exp.Column) and part.name.lower() == column.name.lower()
-                for part in window.args.get("partition_by") or []
-            )
-            and not window.args.get("alias")
-            for window in self._windows
-        )
-
-    @cached_property
-    def _windows(self) -> list[exp.Window]:
-        parts: list[exp.Expr] = [*self.select.expressions]
-        parts += [
-            self.select.args[key] for key in ("qualify", "order") if self.select.args.get(key)
-        ]
-        return [window for part in parts for window in part.find_all(exp.Window)]
-
-
-_SCALARS = frozenset(
-    {"time_bucket", "to_microseconds", "make_timestamp", "make_timestamptz", "epoch_us", "now"}
-)
-_SCALAR_NODES = (
-    exp.Cast,
-    exp.TryCast,
-    exp.Case,
-    exp.If,
-    exp.Coalesce,
-    exp.Connector,
-    exp.Abs,
-    exp.Lower,
-    exp.Upper,
-    exp.TimestampTrunc,
-    exp.DateTrunc,
-    exp.Extract,
-    exp.Concat,
-    exp.Predicate,
-)
-
-
-def _may_gather(part: exp.Expr) -> bool:
-    """Whether a projection may make one row of many, or many of one: any function unknown here."""
-    for node in part.walk():
-        if isinstance(node, (exp.Query, exp.Columns)):
-            return True
-        if isinstance(node.parent, exp.Window) and node.arg_key == "this":
-            continue
-        if isinstance(node, exp.Anonymous):
-            if node.name.lower() not in _SCALARS:
-                return True
-        elif isinstance(node, exp.Func) and not isinstance(node, _SCALAR_NODES):
-            return True
-    return False
-
-
-def _conjuncts(condition: exp.Expr) -> Iterator[exp.Expr]:
-    """The parts of nested ANDs, from left to right."""
-    stack = [condition]
-    while stack:
-        part = stack.pop()
-        if isinstance(part, exp.Paren):
-            stack.append(part.this)
-        elif isinstance(part, exp.And):
-            stack += [part.expression, part.this]
-        else:
-            yield part
-
-
-_OPS: dict[type[exp.Expr], tuple[str, str]] = {
-    exp.EQ: ("=", "="),
-    exp.LT: ("<", ">"),
-    exp.LTE: ("<=", ">="),
-    exp.GT: (">", "<"),
-    exp.GTE: (">=", "<="),
-}
-
-_Comparison = tuple[exp.Column, str, tuple[exp.Expression, ...], Claim]
-
-
-def _comparisons(part: exp.Expr, tables: Tables) -> Iterator[_Comparison]:
-    """The comparisons of a column with constants that one conjunct implies."""
-    if type(part) in _OPS:
-        yield from _compared(part)
-    elif isinstance(part, exp.Between):
-        column = _column(part.this)
-        if column is not None and not part.args.get("symmetric"):
-            low, high = part.args["low"], part.args["high"]
-            claim = Claim(part, ((low, high),))
-            for op, bound in ((">=", low), ("<=", high)):
-                if is_constant(bound):
-                    yield column, op, (bound,), claim
-    elif isinstance(part, exp.In):
-        yield from _listed(part, tables)
-    elif isinstance(part, exp.Or):
-        yield from _alternatives(part, tables)
-
-
-def _compared(part: exp.Expr) -> Iterator[_Comparison]:
-    op, flipped = _OPS[type(part)]
-    left, right = part.this, part.args["expression"]
-    if (column := _column(left)) is not None and is_constant(right):
-        yield column, op, (right,), Claim(part)
-    elif (column := _column(right)) is not None and is_constant(left):
-        yield column, flipped, (left,), Claim(part)
-
-
-def _listed(part: exp.In, tables: Tables) -> Iterator[_Comparison]:
-    column = _column(part.this)
-    if column is None:
-        return
-    query = part.args.get("query")
-    if query is not None:
-        body = query.unnest() if isinstance(query, exp.Subquery) else query
-        if isinstance(body, exp.Expression) and is_repeatable_query(body, tables):
-            yield column, "in_query", (body,), Claim(part)
-        return
-    values = part.expressions
-    if values and not part.args.get("unnest") and all(map(is_constant, values)):
-        yield column, "in", tuple(values), Claim(part, (tuple(values),))
-
-
-def _alternatives(part: exp.Or, tables: Tables) -> Iterator[_Comparison]:
-    """``a = 1 OR a IN (2, 3)`` asks for the rows of ``a`` in 1, 2 and 3."""
-    values: list[exp.Expression] = []
-    one_type: list[tuple[exp.Expression, ...]] = []
-    column: exp.Column | None = None
-    for branch in _disjuncts(part):
-        found = list(_comparisons(branch, tables)) if not isinstance(branch, exp.Or) else []
-        if len(found) != 1 or found[0][1] not in ("=", "in"):
-            return
-        if column is not None and column != found[0][0]:
-            return
-        column = found[0][0]
-        values += found[0][2]
-        one_type += found[0][3].one_type
-    if column is not None:
-        yield column, "in", tuple(values), Claim(part, tuple(one_type))
-
-
-def _disjuncts(condition: exp.Expr) -> Iterable[exp.Expr]:
-    stack = [condition]
-    while stack:
-        part = stack.pop()
-        if isinstance(part, exp.Paren):
-            stack.append(part.this)
-        elif isinstance(part, exp.Or):
-            stack += [part.expression, part.this]
-        else:
-            yield part
-
-
-def _column(node: exp.Expr) -> exp.Column | None:
-    while isinstance(node, exp.Paren):
-        node = node.this
-    return node if isinstance(node, exp.Column) else None
+def _branch(facts: Sequence[_Fact | _Either], names: dict[str, str]) -> Branch | None:
+    """Facts about a scan's own columns; None if there are none."""
+    conjuncts: list[Conjunct] = []
+    alternatives: list[Alternatives] = []
+    for fact in facts:
+        if isinstance(fact, _Either):
+            branches = [_branch(branch, names) for branch in fact.branches]
+            known = tuple(branch for branch in branches if branch is not None)
+            if len(known) == len(branches):
+                alternatives.append(Alternatives(known))
+        elif fact.column.name.lower() in names:
+            name = names[fact.column.name.lower()]
+            conjuncts.append(Conjunct(name, fact.op, fact.values, fact.claim))
+    found = Branch(tuple(conjuncts), tuple(alternatives))
+    return found if conjuncts or alternatives else None

@@ -60,6 +60,8 @@ class Scope:
             table = base_table(node, self.tables)
             if table is not None:
                 columns = frozenset(column.name.lower() for column in table.columns)
+        elif isinstance(node, exp.Values) and renamed:
+            columns = _named(node)
         return Source(node, alias, columns, join)
 
     @cached_property
@@ -103,6 +105,13 @@ class Scope:
         return having[0] if len(having) == 1 else None
 
 
+def _named(values: exp.Values) -> frozenset[str] | None:
+    """The columns of a list of rows, if its alias names all of them."""
+    names = [each.name.lower() for each in values.args["alias"].args["columns"]]
+    widths = {len(row.expressions) or 1 for row in values.expressions}
+    return frozenset(names) if widths == {len(names)} else None
+
+
 def _may_have(source: Source, name: str) -> bool:
     return source.columns is None or name in source.columns
 
@@ -115,3 +124,16 @@ def enclosing_select(node: exp.Expr) -> exp.Select | None:
     if parent.arg_key not in ("from_", "joins") or node.arg_key != "this":
         return None
     return parent.parent if isinstance(parent.parent, exp.Select) else None
+
+
+def readers(query: exp.Expression, cte: exp.CTE) -> list[exp.Table]:
+    """The FROM items that read a WITH query."""
+    lower = cte.alias.lower()
+    return [
+        node
+        for node in query.find_all(exp.Table)
+        if not node.args.get("db")
+        and (name := table_name_of(node)) is not None
+        and name.lower() == lower
+        and find_cte(node, name) is cte
+    ]

@@ -18,11 +18,11 @@ from typing import Protocol
 
 from tidemill.catalog.model import FILE_ROWS, DataFile, History, NewFile, Table
 from tidemill.history.encoding import read_expression
-from tidemill.history.ranges import RangeCondition
 from tidemill.history.reading import Pruned, prune, read_files
 from tidemill.history.storage import Storage
 from tidemill.history.writing import SEQ, WriteSpec
 from tidemill.hot.view import Wanted
+from tidemill.stream.file_ranges import alternatives_of, ranges_of
 from tidemill.stream.pins import Pin
 from tidemill.stream.removed import NOTHING, Removed
 from tidemill.types import Column, quote
@@ -216,14 +216,13 @@ def _joined(parts: Sequence[FileScan]) -> tuple[FileScan, ...]:
 def pruned_scan(history: History, wanted: Wanted, removed: Removed = NOTHING) -> FileScan:
     """The files of a history that can hold what a scan wants, without the rows that are removed:
     those that its files of deletes name, and others."""
-    conditions = [
-        RangeCondition(
-            condition.column,
-            tuple((r.low, r.low_included, r.high, r.high_included) for r in condition.ranges),
-        )
-        for condition in wanted.conditions
-    ]
-    pruned = prune(history, wanted.low_us, wanted.high_us, conditions)
+    pruned = prune(
+        history,
+        wanted.low_us,
+        wanted.high_us,
+        ranges_of(wanted.conditions),
+        alternatives_of(wanted.alternatives),
+    )
     gone = Removed((*history.deletes, *removed.deletes), removed.seqs)
     return FileScan(pruned.files, gone.concerning(pruned.files), pruned=pruned)
 

@@ -13,7 +13,8 @@ from hypothesis import strategies as some
 from sqlglot import exp
 from support import body, duck, table
 
-from tidemill.sql.predicates import Conjunct, find_scans
+from tidemill.sql.partners import partner_query
+from tidemill.sql.predicates import Alternatives, Branch, Conjunct, find_scans
 from tidemill.sql.windows import NowBounds, rewrite
 
 TABLES = {
@@ -44,6 +45,37 @@ def found(text: str) -> list[str]:
 def show(conjunct: Conjunct) -> str:
     values = ", ".join(value.sql("duckdb") for value in conjunct.values)
     return f"{conjunct.column} {conjunct.op} {values}"
+
+
+def show_branch(branch: Branch) -> str:
+    either = [f"({show_either(each)})" for each in branch.alternatives]
+    return " & ".join([*map(show, branch.conjuncts), *either])
+
+
+def show_either(either: Alternatives) -> str:
+    return " | ".join(map(show_branch, either.branches))
+
+
+def alternatives(text: str) -> list[str]:
+    """Each scan as ``alias: alternatives``, those that have any."""
+    scans = find_scans(rewrite(body(text), lookup, now), lookup)
+    shown = ((scan.alias, "; ".join(map(show_either, scan.alternatives))) for scan in scans)
+    return sorted(f"{alias}: {text}" for alias, text in shown if text)
+
+
+def joins(text: str) -> list[str]:
+    """Each join as ``alias.column = key of partner``, those whose partner can be read first."""
+    query = rewrite(body(text), lookup, now)
+    found = []
+    for scan in find_scans(query, lookup):
+        for join in scan.joins:
+            partner = partner_query(join.partner, join.conditions, 9, query, lookup)
+            if partner is not None:
+                rows = (
+                    partner.sql("duckdb").removeprefix("SELECT * FROM ").removesuffix(" LIMIT 10")
+                )
+                found.append(f"{scan.alias}.{join.column} = {join.key} of {rows}")
+    return sorted(found)
 
 
 @pytest.mark.parametrize(
@@ -157,6 +189,162 @@ def test_what_is_found(text: str, expected: list[str]) -> None:
     assert found(text) == expected
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("SELECT a FROM t WHERE a = 1 OR b = 2", ["t: a = 1 | b = 2"]),
+        ("SELECT a FROM t WHERE a = 1 OR a > 5", ["t: a = 1 | a > 5"]),
+        (
+            "SELECT a FROM t WHERE a = 1 OR b IN (2, 3) OR s < 'x'",
+            ["t: a = 1 | b in 2, 3 | s < 'x'"],
+        ),
+        (
+            "SELECT a FROM t WHERE (a = 1 AND ts > '2024-01-01') OR (b = 2 AND (a = 3 OR s = 'x'))",
+            ["t: a = 1 & ts > '2024-01-01' | b = 2 & (a = 3 | s = 'x')"],
+        ),
+        # what is not understood in a branch is left out of it, if the branch has more
+        ("SELECT a FROM t WHERE (a = 1 AND b + 1 = 2) OR b = 2", ["t: a = 1 | b = 2"]),
+        ("SELECT a FROM t WHERE a = 1 OR b + 1 = 2", []),
+        ("SELECT a FROM t WHERE a = 1 OR b IS NULL", []),
+        ("SELECT a FROM t WHERE a = 1 OR NOT b = 2", []),
+        ("SELECT a FROM t WHERE a = 1 OR random() < 0.5", []),
+        ("SELECT a FROM t WHERE NOT (a = 1 OR b = 2)", []),
+        (
+            "SELECT a FROM t WHERE (a = 1 OR b = 2) AND (a = 3 OR b = 4)",
+            ["t: a = 1 | b = 2; a = 3 | b = 4"],
+        ),
+        # the same column alone is a list, not an OR
+        ("SELECT a FROM t WHERE a = 1 OR a = 2", []),
+        # joins: each branch must ask something of the source
+        ("SELECT 1 FROM t, u WHERE b = 1 OR c = 2", []),
+        (
+            "SELECT 1 FROM t, u WHERE (t.a = 1 AND u.a = 2) OR (b = 3 AND c = 4)",
+            ["t: a = 1 | b = 3", "u: a = 2 | c = 4"],
+        ),
+        ("SELECT 1 FROM t JOIN u ON b = 1 OR s = 'x'", ["t: b = 1 | s = 'x'"]),
+        ("SELECT 1 FROM t LEFT JOIN u ON b = 1 OR s = 'x'", []),
+        ("SELECT 1 FROM t LEFT JOIN u ON u.a = 1 OR c = 2", ["u: a = 1 | c = 2"]),
+        # through derived tables
+        ("FROM (SELECT a AS p, b AS q FROM t) WHERE p = 1 OR q = 2", ["t: a = 1 | b = 2"]),
+        ("FROM (SELECT a + 1 AS p, b AS q FROM t) WHERE p = 1 OR q = 2", []),
+        ("FROM (SELECT a, b FROM t LIMIT 3) WHERE a = 1 OR b = 2", []),
+        (
+            "FROM (SELECT a, b, sum(b) OVER (PARTITION BY a) AS n FROM t) WHERE a = 1 OR b = 2",
+            [],
+        ),
+        (
+            "FROM (SELECT a, b, sum(b) OVER (PARTITION BY a, b) AS n FROM t) WHERE a = 1 OR b = 2",
+            ["t: a = 1 | b = 2"],
+        ),
+        (
+            "SELECT a FROM t WHERE b = 1 OR a IN (SELECT d FROM ref)",
+            ["t: b = 1 | a in_query SELECT d FROM ref"],
+        ),
+    ],
+)
+def test_alternatives(text: str, expected: list[str]) -> None:
+    assert alternatives(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("SELECT 1 FROM t JOIN ref ON t.a = ref.a", ["t.a = a of ref"]),
+        ("SELECT 1 FROM t JOIN ref AS r ON b = d", ["t.b = d of ref AS r"]),
+        ("SELECT 1 FROM ref JOIN t ON (ref.a = (t.a))", ["t.a = a of ref"]),
+        ("SELECT 1 FROM t, ref WHERE t.a = ref.a AND b = 1", ["t.a = a of ref"]),
+        ("SELECT 1 FROM t JOIN ref USING (a)", ["t.a = a of ref"]),
+        ("SELECT 1 FROM ref JOIN t USING (a)", ["t.a = a of ref"]),
+        ("SELECT 1 FROM ref LEFT JOIN t USING (a)", ["t.a = a of ref"]),
+        ("SELECT 1 FROM t SEMI JOIN ref ON t.a = ref.a", ["t.a = a of ref"]),
+        ("SELECT 1 FROM ref SEMI JOIN t ON t.a = ref.a", ["t.a = a of ref"]),
+        ("SELECT 1 FROM ref ANTI JOIN t ON t.a = ref.a", ["t.a = a of ref"]),
+        ("SELECT 1 FROM ref LEFT JOIN t ON t.a = ref.a", ["t.a = a of ref"]),
+        ("SELECT 1 FROM t RIGHT JOIN ref ON t.a = ref.a", ["t.a = a of ref"]),
+        ("SELECT 1 FROM t LEFT JOIN ref ON t.a = ref.a WHERE t.a = ref.a", ["t.a = a of ref"]),
+        # sides whose rows are kept without a partner
+        ("SELECT 1 FROM t LEFT JOIN ref ON t.a = ref.a", []),
+        ("SELECT 1 FROM t LEFT JOIN ref USING (a)", []),
+        ("SELECT 1 FROM ref RIGHT JOIN t ON t.a = ref.a", []),
+        ("SELECT 1 FROM t FULL JOIN ref ON t.a = ref.a", []),
+        ("SELECT 1 FROM t ANTI JOIN ref ON t.a = ref.a", []),
+        # other comparisons, and partners that depend on other rows
+        ("SELECT 1 FROM t JOIN ref ON t.a > ref.a", []),
+        ("SELECT 1 FROM t JOIN ref ON t.a IS NOT DISTINCT FROM ref.a", []),
+        ("SELECT 1 FROM t JOIN ref ON t.a + 1 = ref.a", []),
+        ("SELECT 1 FROM t JOIN ref ON t.a = ref.a OR b = d", []),
+        ("SELECT 1 FROM t JOIN ref ON NOT (t.a = ref.a)", []),
+        ("SELECT 1 FROM t NATURAL JOIN ref", []),
+        ("SELECT 1 FROM t ASOF JOIN ref ON t.a = ref.a AND t.b >= ref.d", []),
+        ("SELECT 1 FROM t JOIN ref TABLESAMPLE 50% ON t.a = ref.a", []),
+        # lists of rows and queries
+        (
+            "SELECT 1 FROM t JOIN (VALUES (1), (2)) v(x) ON a = v.x",
+            ["t.a = x of (VALUES (1), (2)) AS v(x)"],
+        ),
+        ("SELECT 1 FROM t JOIN (VALUES (1), ($1)) v(x) USING (x)", []),
+        ("SELECT 1 FROM t JOIN (VALUES (random())) v(x) ON a = v.x", []),
+        (
+            "SELECT 1 FROM t JOIN (SELECT a FROM ref WHERE d > 1) r ON t.a = r.a",
+            ["t.a = a of (SELECT a FROM ref WHERE d > 1) AS r"],
+        ),
+        (
+            "SELECT 1 FROM t JOIN (SELECT v.x FROM (VALUES (1)) v(x) WHERE v.x > 0) r ON t.a = r.x",
+            ["t.a = x of (SELECT v.x FROM (VALUES (1)) AS v(x) WHERE v.x > 0) AS r"],
+        ),
+        ("SELECT 1 FROM t JOIN (SELECT a FROM ref LIMIT 3) r ON t.a = r.a", []),
+        ("SELECT 1 FROM t JOIN (SELECT a + random() AS a FROM ref) r ON t.a = r.a", []),
+        ("SELECT 1 FROM t JOIN u ON t.a = u.a", []),
+        ("SELECT 1 FROM t JOIN (SELECT a FROM u) r ON t.a = r.a", []),
+        ("SELECT 1 FROM t, LATERAL (SELECT a FROM ref WHERE d = t.b) r WHERE t.a = r.a", []),
+        ("SELECT 1 FROM t JOIN (SELECT ref.a FROM ref WHERE d = t.b) r ON t.a = r.a", []),
+        (
+            "WITH r AS (SELECT a FROM ref) SELECT 1 FROM t JOIN r ON t.a = r.a",
+            ['t.a = a of (SELECT a FROM ref) AS "r"'],
+        ),
+        ("WITH r AS (SELECT a FROM ref) SELECT 1 FROM t JOIN r ON t.a = r.a JOIN r q ON true", []),
+        (
+            "WITH ref AS (SELECT 1 AS a) SELECT 1 FROM t JOIN ref ON t.a = ref.a",
+            ['t.a = a of (SELECT 1 AS a) AS "ref"'],
+        ),
+        # what is asked of the partner is asked of its rows first, if it rejects NULL
+        (
+            "SELECT 1 FROM t JOIN ref r ON t.a = r.a AND r.d = 1 WHERE r.d < 5 AND b = 2",
+            ["t.a = a of ref AS r WHERE r.d < 5 AND r.d = 1"],
+        ),
+        (
+            "SELECT 1 FROM ref r LEFT JOIN t ON t.a = r.a AND r.d = 1 WHERE r.d < 5",
+            ["t.a = a of ref AS r WHERE r.d < 5"],
+        ),
+        ("SELECT 1 FROM t JOIN ref r ON t.a = r.a WHERE r.d IS NULL", ["t.a = a of ref AS r"]),
+        (
+            "SELECT 1 FROM t JOIN ref r ON t.a = r.a WHERE r.d = t.b",
+            ["t.a = a of ref AS r", "t.b = d of ref AS r"],
+        ),
+        ("SELECT 1 FROM t JOIN ref r ON t.a = r.a WHERE r.d = random()", ["t.a = a of ref AS r"]),
+        (
+            "SELECT 1 FROM t JOIN ref r ON t.a = r.a WHERE r.d BETWEEN 1 AND random()",
+            ["t.a = a of ref AS r"],
+        ),
+        (
+            "SELECT 1 FROM t JOIN ref r ON t.a = r.a WHERE r.d IN (SELECT c FROM u)",
+            ["t.a = a of ref AS r"],
+        ),
+        # through derived tables and windows
+        ("SELECT 1 FROM (SELECT a AS p FROM t) x JOIN ref ON x.p = ref.a", ["t.a = a of ref"]),
+        ("SELECT 1 FROM RECENT(t, INTERVAL '1' SECOND) x JOIN ref USING (a)", ["t.a = a of ref"]),
+        ("SELECT 1 FROM (SELECT a, count(*) AS n FROM t GROUP BY a) x JOIN ref ON x.a = ref.a", []),
+        ("SELECT 1 FROM (SELECT a FROM t LIMIT 5) x JOIN ref ON x.a = ref.a", []),
+        (
+            "SELECT (SELECT count(*) FROM t JOIN ref ON t.a = ref.a WHERE ref.d = u.c) FROM u",
+            ["t.a = a of ref"],
+        ),
+    ],
+)
+def test_joins_with_what_can_be_read_first(text: str, expected: list[str]) -> None:
+    assert joins(text) == expected
+
+
 # Soundness: run over everything and over what the requests let through; the answers agree.
 
 _INT = ["0", "1", "2", "3", "1 + 1", "NULL", "-1", "2.0", "'2'"]
@@ -179,7 +367,13 @@ class Writer:
     def source(self, depth: int) -> tuple[str, list[str]]:
         """A FROM item with an alias, and its qualified integer columns."""
         alias = self.alias()
-        kind = self.pick("t", "u", "t", "u", "ref", "window", "nested", "nested")
+        kind = self.pick("t", "u", "t", "u", "ref", "window", "nested", "nested", "list", "some")
+        if kind == "list":
+            rows = self.pick("(0, 1), (2, NULL)", "(NULL, 3), (1, 1), (1, 2)", "(3, 0)")
+            return f"(VALUES {rows}) AS {alias}(a, d)", [f"{alias}.a", f"{alias}.d"]
+        if kind == "some":
+            where = self.pick("", " WHERE d > 0", " WHERE a IS NULL OR d = 2")
+            return f"(SELECT a, d FROM ref{where}) AS {alias}", [f"{alias}.a", f"{alias}.d"]
         if kind == "nested" and depth > 0:
             return f"({self.select(depth - 1)}) AS {alias}", [f"{alias}.k", f"{alias}.m"]
         if kind == "window":
@@ -242,10 +436,15 @@ class Writer:
             if join == ",":
                 text += f", {item}"
             else:
-                on = f"{columns[0]} = {more[0]}"
+                left = self.random.choice(columns)
+                on = f"{left} = {self.random.choice(more)}"
                 if join in ("SEMI JOIN", "ANTI JOIN") or self.random.random() < 0.7:
                     on += f" AND {self.comparison(columns + more, 0)}"
-                text += f" {join} {item} ON {on}"
+                is_using = len(columns) == 2 and columns[0][-1] == more[0][-1] == "a"
+                if is_using and self.random.random() < 0.3:
+                    text += f" {join} {item} USING (a)"
+                else:
+                    text += f" {join} {item} ON {on}"
             if join not in ("SEMI JOIN", "ANTI JOIN"):
                 columns = columns + more
         where = f" WHERE {self.condition(columns, depth)}" if self.random.random() < 0.8 else ""
@@ -308,14 +507,24 @@ def fill(connection: duckdb.DuckDBPyConnection, seed: int) -> None:
 
 
 def filtered(query: exp.Expression) -> tuple[exp.Expression, int]:
-    """The query with every scan replaced by the rows and columns that its request lets through."""
+    """The query with every scan replaced by the rows and columns that its request lets through,
+    and with what can be read first replaced by its rows."""
     count = 0
+    partners: dict[int, tuple[exp.Expr, exp.Select]] = {}
     for scan in list(find_scans(query, lookup)):
         known = TABLES[scan.table]
         names = scan.columns
         if names is None:
             names = frozenset(column.name for column in known.columns)
         parts = list(conditions(scan.conjuncts))
+        parts += [f"({either_sql(each)})" for each in scan.alternatives]
+        for join in scan.joins:
+            rows = partner_query(join.partner, join.conditions, 10**6, query, lookup)
+            if rows is not None:
+                partners[id(join.partner)] = join.partner, rows
+                parts.append(
+                    f'"{join.column}" IN (SELECT "{join.key}" FROM ({rows.sql("duckdb")}))'
+                )
         count += len(parts)
         columns = ", ".join(f'"{name}"' for name in sorted(names)) or "1"
         order = [column.name for column in known.columns if column.name in names]
@@ -328,6 +537,9 @@ def filtered(query: exp.Expression) -> tuple[exp.Expression, int]:
         scan.node.set("alias", exp.TableAlias(this=exp.to_identifier(scan.alias, quoted=True)))
         source = body(f"SELECT {columns} FROM main.full_{name}{where}")
         scan.node.replace(exp.Subquery(this=source, alias=scan.node.args["alias"]))
+    for node, rows in partners.values():
+        alias = exp.TableAlias(this=exp.to_identifier(node.alias_or_name, quoted=True))
+        node.replace(exp.Subquery(this=rows, alias=alias))
     return query, count
 
 
@@ -338,6 +550,14 @@ def conditions(conjuncts: tuple[Conjunct, ...]) -> Iterator[str]:
             yield f'"{conjunct.column}" IN ({values})'
         else:
             yield f'"{conjunct.column}" {conjunct.op} {values}'
+
+
+def either_sql(either: Alternatives) -> str:
+    texts = []
+    for branch in either.branches:
+        inner = [f"({either_sql(each)})" for each in branch.alternatives]
+        texts.append(f"({' AND '.join([*conditions(branch.conjuncts), *inner])})")
+    return " OR ".join(texts)
 
 
 STATISTICS: Counter[str] = Counter()

@@ -1,0 +1,161 @@
+"""Picking: the rows of blocks and pieces that one selection takes, and how they were found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tidemill.hot import keys
+from tidemill.hot.block import Block
+from tidemill.hot.choice import (
+    PICK_SHARE_MAX,
+    RowNumbers,
+    Runs,
+    Way,
+    fewest,
+    in_span,
+    is_long_list,
+    points_of,
+)
+from tidemill.hot.gather import Picked
+from tidemill.hot.piece import Piece
+from tidemill.hot.wanted import Alternatives, Condition, Wanted
+
+# Of an index that names a large share of a block, and so many times the rows of the span, the rows
+# are not looked at one by one: those of the span are handed over.
+OUTSIDE_MAX = 4
+
+
+@dataclass(frozen=True)
+class Use:
+    """What one way to the rows was asked: in how many blocks it named how many rows, in how many
+    of them these were taken, and in how many it was not asked because that would cost more."""
+
+    way: Way
+    asked: int
+    rows: int
+    taken: int
+    unasked: int
+
+
+@dataclass(slots=True)
+class _Count:
+    asked: int = 0
+    rows: int = 0
+    taken: int = 0
+    unasked: int = 0
+
+
+class Picker:
+    """Picks for one selection. It may pick too many rows and never too few, except that no row
+    older than the horizon is ever picked."""
+
+    def __init__(self, wanted: Wanted, ways: tuple[Way, ...]) -> None:
+        self._wanted = wanted
+        self._ways = ways
+        self._counts = {id(way): _Count() for way in ways}
+
+    @property
+    def uses(self) -> tuple[Use, ...]:
+        pairs = ((way, self._counts[id(way)]) for way in self._ways)
+        return tuple(Use(way, c.asked, c.rows, c.taken, c.unasked) for way, c in pairs)
+
+    @property
+    def index(self) -> str | None:
+        """The index that was used in most blocks."""
+        most = max(self._ways, key=lambda way: self._counts[id(way)].taken, default=None)
+        return None if most is None else most.name
+
+    def _note(self, way: Way, runs: Runs | None) -> None:
+        count = self._counts[id(way)]
+        if runs is None:
+            count.unasked += 1
+        else:
+            count.asked += 1
+            count.rows += runs.count
+
+    def pick_block(self, block: Block) -> Picked | None:
+        wanted = self._wanted
+        low, high = block.cut(wanted.low_us, wanted.high_us)
+        first, last = block.bounds(low, high) if block.is_ordered else (0, block.rows)
+        best = fewest(self._ways, block, self._note)
+        most = max(PICK_SHARE_MAX * block.rows, OUTSIDE_MAX * (last - first))
+        if best is not None and best[1].count <= most:
+            rows = _rows_of(block, best[1], low, high)
+            if rows is not None:
+                self._counts[id(best[0])].taken += 1
+                return Picked(block, rows=np.sort(rows)) if len(rows) else None
+        horizon_us = wanted.horizon_us
+        if not block.is_ordered and horizon_us is not None and horizon_us > block.time_min_us:
+            return _picked_rows(block, np.flatnonzero(in_span(block.times, low, high)))
+        return Picked(block, first, last - first) if first < last else None
+
+    def pick_piece(self, piece: Piece, time_column: str) -> Picked | None:
+        """The tail has no directories: test its few rows one column at a time."""
+        times = keys.words(piece.batch.column(time_column))
+        wanted = self._wanted
+        mask = in_span(times, wanted.low_us, wanted.high_us)
+        if self._ways:
+            mask &= _held(piece, times, wanted.conditions, wanted.alternatives)
+        return _picked_rows(piece, np.flatnonzero(mask))
+
+
+def _rows_of(
+    block: Block, runs: Runs, low_us: int | None, high_us: int | None
+) -> RowNumbers | None:
+    """The rows that a way names, in the span; None if they are too many to pick them."""
+    most = PICK_SHARE_MAX * block.rows
+    is_cut = low_us is not None or high_us is not None
+    if runs.count > most and not is_cut:
+        return None
+    rows = runs.take()
+    if is_cut and len(rows):
+        rows = rows[in_span(block.times[rows], low_us, high_us)]
+    return rows if len(rows) <= most else None
+
+
+def _held(
+    piece: Piece,
+    times: npt.NDArray[np.int64],
+    conditions: tuple[Condition, ...],
+    alternatives: tuple[Alternatives, ...],
+) -> npt.NDArray[np.bool_]:
+    """Which rows of a piece may satisfy all conditions; those on other types are not tested."""
+    mask = np.ones(piece.rows, dtype=bool)
+    for condition in conditions:
+        column = piece.batch.column(condition.column)
+        is_plain = keys.is_numeric(column.type) and not pa.types.is_floating(column.type)
+        if is_plain and column.null_count == 0:
+            mask &= matches(keys.words(column), condition)
+    for either in alternatives:
+        some = np.zeros(piece.rows, dtype=bool)
+        for branch in either:
+            inside = in_span(times, branch.low_us, branch.high_us)
+            some |= inside & _held(piece, times, branch.conditions, branch.alternatives)
+        mask &= some
+    return mask
+
+
+def _picked_rows(part: Block | Piece, rows: RowNumbers) -> Picked | None:
+    if len(rows) == part.rows:
+        return Picked(part, 0, part.rows)
+    return Picked(part, rows=rows) if len(rows) else None
+
+
+def matches(words: npt.NDArray[Any], condition: Condition) -> npt.NDArray[np.bool_]:
+    """Which words of a column (not a floating point one) satisfy a condition."""
+    if is_long_list(condition):
+        return np.isin(words, points_of(condition, words.dtype))
+    total = np.zeros(len(words), dtype=bool)
+    for r in condition.ranges:
+        mask = np.ones(len(words), dtype=bool)
+        if r.low is not None:
+            mask &= (words >= r.low) if r.low_included else (words > r.low)
+        if r.high is not None:
+            mask &= (words <= r.high) if r.high_included else (words < r.high)
+        total |= mask
+    return total
