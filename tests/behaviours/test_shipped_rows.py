@@ -128,7 +128,7 @@ def test_only_columns_that_are_read_travel(mostly_files: tidemill.Database) -> N
     from tidemill.sql import parse
 
     db = mostly_files
-    filled = db._runner.fill(db._plan(parse("SELECT median(n) FROM t")[0], None), None)
+    filled = db._runner.fill(db._querying.plan(parse("SELECT median(n) FROM t")[0], None), None)
     (rows,) = travelling(filled).values()
     assert rows.num_rows == 40
     assert [f.name for f in rows.schema if str(f.type) != "null"] == ["n"]

@@ -63,7 +63,7 @@ def costs(db: Database) -> RouteCosts:
 def filled(db: Database, text: str) -> Filled:
     (statement,) = parse(text)
     assert isinstance(statement, Query)
-    return db._runner.fill(db._plan(statement, None), None)
+    return db._runner.fill(db._querying.plan(statement, None), None)
 
 
 def cost(db: Database, place: str, table: int = 1) -> float:

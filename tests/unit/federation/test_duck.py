@@ -12,7 +12,9 @@ import pyarrow as pa
 import pytest
 
 import tidemill
+from tidemill.clock import FakeClock
 from tidemill.errors import QueryError
+from tidemill.executions import Executions
 from tidemill.federation.duck import Duck
 
 NUMBERS = {"tm_numbers": pa.table({"a": [1, 2]})}
@@ -97,6 +99,21 @@ def test_a_broken_cast_connection_is_replaced(tmp_path: Path) -> None:
             db.append("s", [{"ts": "2024-01-01"}])
         db.append("s", [{"ts": "2024-01-01"}])
         assert db.sql("SELECT count(*), sum(d) FROM s").fetchone() == (4, 16)
+
+
+ENDLESS = "SELECT sum(a.range * b.range) FROM range(100000000) a, range(100000) b"
+
+
+def test_a_query_is_broken_off_with_its_execution(duck: Duck) -> None:
+    executions = Executions("w", FakeClock())
+    with executions.begin(ENDLESS) as execution:
+        threading.Timer(0.1, execution.cancel).start()
+        with pytest.raises(QueryError, match="the statement was cancelled"):
+            duck.query(ENDLESS, {}, {})
+        for exact in (False, True):
+            with pytest.raises(QueryError, match="cancelled"), duck.lent(exact=exact):
+                pytest.fail("the execution was cancelled")
+    assert duck.query("SELECT 1", {}, {})[0].num_rows == 1
 
 
 def test_others_finish_before_the_instance_is_made_anew(duck: Duck) -> None:

@@ -48,7 +48,7 @@ def db(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Database]:
 def fill(db: Database, text: str, params: Any = None) -> Filled:
     (statement,) = parse(text)
     assert isinstance(statement, Query)
-    return db._runner.fill(db._plan(statement, params), params)
+    return db._runner.fill(db._querying.plan(statement, params), params)
 
 
 def files_of(filled: Filled) -> int:

@@ -52,8 +52,10 @@ class Routes:
         (statement,) = parse(text)
         assert isinstance(statement, Query)
         spark = Spark(lambda: self.is_ready, self._start, scan_bytes)
-        router = Router(self.db._runner, self.db._scatter, spark, self.costs, self.spark_sql)
-        return router.fill(self.db._plan(statement, None), None, asked)
+        router = Router(
+            self.db._runner, self.db._router._scatter, spark, self.costs, self.spark_sql
+        )
+        return router.fill(self.db._querying.plan(statement, None), None, asked)
 
     def _start(self) -> None:
         self.started += 1

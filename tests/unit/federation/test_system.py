@@ -15,6 +15,7 @@ from tidemill.catalog.model import DataFile, History, Package, Snapshot, Source,
 from tidemill.clock import FakeClock, to_us
 from tidemill.config import DATABASE_SETTINGS, Settings
 from tidemill.engine import Database
+from tidemill.executions import Executions
 from tidemill.federation.system import NAMES, LiveRows, SystemTables, schema
 from tidemill.federation.system.memory import deleted_rows
 from tidemill.history.writing import WriteSpec, write_deletes
@@ -296,6 +297,27 @@ def test_packages_are_told_as_the_catalog_knows_them() -> None:
     assert (row["table_name"], row["source_name"], row["name"]) == ("Pos", "In", "a")
     assert (row["size"], row["digest"], row["state"]) == (5, "ab", "set_aside")
     assert (row["reason"], row["loaded_at"], row["job_id"]) == ("bad header", DAY, "j")
+
+
+def test_queries_are_what_runs() -> None:
+    clock = FakeClock(DAY)
+    executions = Executions("w", clock)
+    system = made(a_snapshot(), queries=executions.running, clock=clock)
+    assert system.table("queries").num_rows == 0
+    with executions.begin("  FLUSH t\n"), executions.begin("x" * 5_000) as second:
+        clock.advance(1.5)
+        second.cancel()
+        first_row, second_row = system.table("queries").to_pylist()
+        assert first_row.pop("query_id") < second_row.pop("query_id")
+        assert first_row == {
+            "statement": "FLUSH t",
+            "state": "running",
+            "progress": None,
+            "started_at": DAY,
+            "seconds": 1.5,
+        }
+        assert second_row["state"] == "cancelling"
+        assert len(second_row["statement"]) == 1_000
 
 
 # -- a warehouse

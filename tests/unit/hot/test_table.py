@@ -546,7 +546,7 @@ def test_keys_are_looked_for_in_history(tmp_path: Path) -> None:
             assert hot.primary is not None
             return dict.fromkeys(hot.primary.keys_of(batch), 7)
 
-    table = make_table({"on_conflict": "error"}, (), ("ts", "k"))
+    table = make_table({"on_conflict": "reject"}, (), ("ts", "k"))
     hot = open_hot(table, tmp_path, environment=History())
     with pytest.raises(DuplicateKeyError):
         hot.append(accepted([(NOW_US, 1, "", 0.0)], table))

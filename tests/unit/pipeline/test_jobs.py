@@ -10,6 +10,7 @@ from pipeline_kit import TIMEOUT_S, Gate, ToyJob
 
 from tidemill.clock import FakeClock
 from tidemill.errors import BackpressureError, ClosedError, QueryError
+from tidemill.executions import Executions
 from tidemill.pipeline.executor import InlineExecutor, JobCancelledError, PipelineError
 from tidemill.pipeline.jobs import JobBoard, JobContext, JobRecord, Pipeline, new_job_id
 
@@ -139,6 +140,40 @@ def test_a_job_is_cancelled_in_the_queue_and_while_it_runs(pipeline: Pipeline) -
             handle.wait(TIMEOUT_S)
     assert states(pipeline) == ["cancelled", "cancelled"]
     assert not running.cancel()
+
+
+def test_a_statement_that_is_cancelled_cancels_the_job_that_it_waits_for(
+    pipeline: Pipeline,
+) -> None:
+    executions, gate = Executions("w", FakeClock()), Gate()
+    errors: list[BaseException] = []
+
+    def run(context: JobContext) -> None:
+        context.run_tasks("toy", operator.neg, [1, 2])
+        gate()
+        context.check_cancelled()
+
+    def flush() -> None:
+        handle = pipeline.submit(ToyJob(on_run=run))
+        with executions.begin("FLUSH"):
+            try:
+                handle.wait_cancellable()
+            except ClosedError as error:
+                errors.append(error)
+
+    thread = threading.Thread(target=flush)
+    thread.start()
+    gate.await_arrival()
+    while not (running := [each for each in executions.running() if each.progress is not None]):
+        thread.join(0.01)
+    (execution,) = running
+    assert execution.progress == 1.0
+    closed = ClosedError("the warehouse was closed")
+    assert executions.cancel(execution.query_id, closed)
+    gate.opened.set()
+    thread.join(TIMEOUT_S)
+    assert errors == [closed]
+    assert states(pipeline) == ["cancelled"]
 
 
 def test_a_job_cancelled_after_its_last_task_does_not_commit(pipeline: Pipeline) -> None:
