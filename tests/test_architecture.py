@@ -37,6 +37,7 @@ GROUND_MODULES = {
     "text_result",
     "threads",
     "types",
+    "workers",
 }
 ENGINE = "engine"
 ASSEMBLY = "assembly"  # what the engine is put together by

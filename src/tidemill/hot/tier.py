@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import shutil
-import threading
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from tidemill.hot.recovery import Recovered, recover
 from tidemill.hot.table import HotTable
 from tidemill.permissions import make_folder
 from tidemill.subscribers import Subscribers
+from tidemill.workers import Worker
 
 EXPIRE_EVERY_S = 1.0
 # Of a table: its moved_seq, its reserved_seq, and the ranges of numbers that loads used.
@@ -60,8 +61,8 @@ class HotTier:
         self._wait_us = backpressure_wait_us
         self._segment_bytes = segment_bytes
         self._batch_s = batch_interval_us / 1_000_000
-        self._stopping = threading.Event()
-        self._keeper = threading.Thread(target=self._keep, name="tidemill-keeper", daemon=True)
+        self._expired_s = time.monotonic()
+        self._keeper = Worker("tidemill-keeper", self._keep, _log, first_s=self._batch_s)
 
     def open(
         self, tables: Iterable[Table], boundary_of: Callable[[int], Boundary] = lambda _: NO_HISTORY
@@ -92,9 +93,7 @@ class HotTier:
             shutil.rmtree(self._folder / str(table_id), ignore_errors=True)
 
     def close(self) -> None:
-        self._stopping.set()
-        if self._keeper.is_alive():
-            self._keeper.join()
+        self._keeper.close()
         for hot in self.tables.values():
             hot.close()
         self.tables.clear()
@@ -115,17 +114,13 @@ class HotTier:
             )
         return found
 
-    def _keep(self) -> None:
-        since_expire_s = 0.0
-        while True:
-            if self._stopping.wait(self._batch_s):
-                return
-            tables = list(self.tables.values())
+    def _keep(self, _is_woken: bool) -> float:
+        tables = list(self.tables.values())
+        for hot in tables:
+            if hot.table.settings["durability"] == "batch":
+                hot.flush()
+        if time.monotonic() - self._expired_s >= EXPIRE_EVERY_S:
+            self._expired_s = time.monotonic()
             for hot in tables:
-                if hot.table.settings["durability"] == "batch":
-                    hot.flush()
-            since_expire_s += self._batch_s
-            if since_expire_s >= EXPIRE_EVERY_S:
-                since_expire_s = 0.0
-                for hot in tables:
-                    hot.expire()
+                hot.expire()
+        return self._batch_s

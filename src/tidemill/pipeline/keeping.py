@@ -9,7 +9,7 @@ on the way of a query, and of an append only what its primary keys and its memor
 from __future__ import annotations
 
 import logging
-import threading
+import time
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 
@@ -34,6 +34,7 @@ from tidemill.pipeline.move import MoveJob
 from tidemill.pipeline.mover import Mover
 from tidemill.stream.keys import Keys
 from tidemill.subscribers import Subscribers
+from tidemill.workers import Worker
 
 LOOK_EVERY_S = 1.0
 FORGET_EVERY_S = 60.0
@@ -73,19 +74,17 @@ class Keeping:
         self._clock = clock
         self._settings = settings
         self._looks = looks
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="tidemill-history", daemon=True)
+        self._forgot_s = time.monotonic()
+        self._worker = Worker("tidemill-history", self._work, _log, first_s=LOOK_EVERY_S)
 
     def start(self) -> None:
         self.life.begin()
         self.mover.start()
-        self._thread.start()
+        self._worker.start()
 
     def close(self) -> None:
-        self._stopping.set()
         self.mover.close()
-        if self._thread.is_alive():
-            self._thread.join()
+        self._worker.close()
         self.pipeline.close()
 
     # -- what tables in memory ask
@@ -136,17 +135,12 @@ class Keeping:
 
     # -- order
 
-    def _run(self) -> None:
-        since_forget_s = 0.0
-        while not self._stopping.wait(LOOK_EVERY_S):
-            since_forget_s += LOOK_EVERY_S
-            try:
-                self.look()
-                if since_forget_s >= FORGET_EVERY_S:
-                    since_forget_s = 0.0
-                    self.forget_snapshots()
-            except Exception as error:  # the next look may fare better
-                _log.warning("while keeping history: %s", error)
+    def _work(self, _is_woken: bool) -> float:
+        self.look()
+        if time.monotonic() - self._forgot_s >= FORGET_EVERY_S:
+            self._forgot_s = time.monotonic()
+            self.forget_snapshots()
+        return LOOK_EVERY_S
 
     def look(self) -> None:
         """Submit what is due: partitions to drop, and where Spark runs, files to compact."""

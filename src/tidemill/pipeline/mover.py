@@ -32,6 +32,7 @@ from tidemill.pipeline.decisions import (
 from tidemill.pipeline.estimates import LOOK_EVERY_S
 from tidemill.pipeline.measuring import FlowMeter
 from tidemill.pipeline.policy import Choice, Measured, choose, is_worth, relieved
+from tidemill.workers import Worker
 
 RECORDS_MAX = 2_000
 RETRY_AFTER_S = 5.0
@@ -121,26 +122,21 @@ class Mover:
         self._watches: dict[int, _Watch] = {}
         self._records: deque[Record] = deque(maxlen=RECORDS_MAX)
         self._lock = threading.RLock()
-        self._wake = threading.Event()
-        self._stopping = False
         self._leaving = False
-        self._thread = threading.Thread(target=self._run, name="tidemill-mover", daemon=True)
+        self._worker = Worker("tidemill-mover", self._work, _log, first_s=LOOK_EVERY_S)
 
     def start(self) -> None:
-        self._thread.start()
+        self._worker.start()
 
     def close(self) -> None:
-        self._stopping = True
-        self._wake.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        self._worker.close()
 
     def hurry(self, hot: HotTable) -> None:
         """A writer waits for memory: look at once."""
         watch = self._watches.get(hot.table.table_id)
         if watch is not None:
             watch.is_waited_for = True
-        self._wake.set()
+        self._worker.wake()
 
     def leave(self) -> None:
         """The process ends: nobody shall wait for a move any more."""
@@ -172,16 +168,9 @@ class Mover:
             for table_id, hot in tables:
                 self._look_at(table_id, hot)
 
-    def _run(self) -> None:
-        while not self._stopping:
-            self._wake.wait(LOOK_EVERY_S)
-            self._wake.clear()
-            if self._stopping:
-                return
-            try:
-                self.look()
-            except Exception:  # whatever one look met, the next may not
-                _log.exception("the mover could not look at the tables")
+    def _work(self, _is_woken: bool) -> float:
+        self.look()
+        return LOOK_EVERY_S
 
     def _look_at(self, table_id: int, hot: HotTable) -> None:
         now_us, stored = self._clock.now_us(), hot.counters.stored

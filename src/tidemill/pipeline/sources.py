@@ -16,6 +16,7 @@ job down ends up alone, and is put off while the others go on.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -29,6 +30,7 @@ from tidemill.pipeline.jobs import JobHandle
 from tidemill.pipeline.load import LoadReport, split_options
 from tidemill.pipeline.loading import CHANGED, LOADED, SET_ASIDE
 from tidemill.pipeline.packages import Listed, list_packages
+from tidemill.workers import Worker
 
 BATCH_PACKAGES_MAX = 1_000
 BATCH_WEIGHT_MAX = 4 << 30
@@ -37,6 +39,7 @@ BACKOFF_US_MAX = 300_000_000
 ONCE_RECHECK_US_MAX = 60_000_000
 KNOWN_NAMES_MAX = 1_000
 WAIT_S_MAX = 1.0
+_log = logging.getLogger("tidemill.sources")
 CLOSE_TIMEOUT_S = 30.0
 
 Submit = Callable[[Source, tuple[Listed, ...]], JobHandle]
@@ -138,9 +141,7 @@ class SourcePoller:
         self._listing = listing
         self._lock = threading.Lock()
         self._watched: dict[int, _Watched] = {}
-        self._wake = threading.Event()
-        self._closed = False
-        self._thread: threading.Thread | None = None
+        self._worker = Worker("tidemill-sources", self._work, _log)
 
     def follow(self, sources: Iterable[Source]) -> None:
         """These are the sources now; a new one is looked at at once, a dropped one no more."""
@@ -155,7 +156,7 @@ class SourcePoller:
         for watched in dropped:
             if watched.handle is not None:
                 watched.handle.cancel()
-        self._wake.set()
+        self._worker.wake()
 
     def status(self) -> list[SourceStatus]:
         return [watched.status() for watched in list(self._watched.values())]
@@ -171,22 +172,15 @@ class SourcePoller:
                 self._fail(watched, shown(error))
 
     def start(self) -> None:
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="tidemill-sources", daemon=True)
-            self._thread.start()
+        self._worker.start()
 
     def close(self) -> None:
         """End the thread; jobs under way belong to the pipeline."""
-        self._closed = True
-        self._wake.set()
-        if self._thread is not None:
-            self._thread.join(CLOSE_TIMEOUT_S)
+        self._worker.close(CLOSE_TIMEOUT_S)
 
-    def _run(self) -> None:
-        while not self._closed:
-            self._wake.clear()
-            self.look()
-            self._wake.wait(self._pause_s())
+    def _work(self, _is_woken: bool) -> float:
+        self.look()
+        return self._pause_s()
 
     def _pause_s(self) -> float:
         due = [
@@ -267,7 +261,7 @@ class SourcePoller:
             watched.ready.extendleft(reversed(batch))
             watched.batch = ()
             raise
-        watched.handle.when_done(self._wake.set)
+        watched.handle.when_done(self._worker.wake)
 
     def _settle(self, watched: _Watched) -> None:
         assert watched.handle is not None

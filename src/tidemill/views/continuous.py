@@ -43,6 +43,7 @@ from tidemill.views.kept.reads import depends_on, reads_others, table_names
 from tidemill.views.kept.rows import Rows
 from tidemill.views.kept.streams import Streams, clock_of_hot, time_of
 from tidemill.views.kept.ticks import Ticks
+from tidemill.workers import Worker
 
 # How often streams with the machine's clock are looked at.
 LOOK_EVERY_S = 0.2
@@ -215,50 +216,22 @@ class Lane:
         self.kept: tuple[Kept, ...] = ()  # in the order in which they depend on each other
         self._round, self._pause_s = round_, pause_s
         self._watched: frozenset[int] = frozenset()
-        self._wake = threading.Event()
-        self._is_stopping = False
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-
-    @property
-    def is_stopping(self) -> bool:
-        return self._is_stopping
-
-    def start(self) -> None:
-        self._thread.start()
+        self.worker = Worker(name, self._work, _log)
 
     def follow(self, kept: tuple[Kept, ...]) -> None:
         self.kept = kept
         self._watched = frozenset(
             begin.table_id for each in kept for begin in each.definition.streams
         )
-        self.wake()
-
-    def wake(self) -> None:
-        if not self._wake.is_set():
-            self._wake.set()
+        self.worker.wake()
 
     def poke(self, table_id: int) -> None:
         """Rows were published in a table. Cheap: called for every append."""
         if table_id in self._watched:
-            self.wake()
+            self.worker.wake()
 
-    def close(self) -> None:
-        """Stop, after the evaluation in progress."""
-        self._is_stopping = True
-        self._wake.set()
-        if self._thread.is_alive():
-            self._thread.join()
-
-    def _run(self) -> None:
-        while not self._is_stopping:
-            self._wake.clear()
-            try:
-                is_busy = self._round(self)
-            except Exception as error:  # the next round may fare better
-                _log.warning("while evaluating kept queries: %s", error)
-                is_busy = False
-            if not is_busy:
-                self._wake.wait(self._pause_s(self.kept))
+    def _work(self, _is_woken: bool) -> float:
+        return 0.0 if self._round(self) else self._pause_s(self.kept)
 
 
 class KeptQueries:
@@ -276,12 +249,12 @@ class KeptQueries:
     def start(self) -> None:
         self.follow()
         for lane in self._lanes:
-            lane.start()
+            lane.worker.start()
 
     def close(self) -> None:
         """Stop, after the evaluations in progress, and note how far the queries came."""
         for lane in self._lanes:
-            lane.close()
+            lane.worker.close()
         for kept in self._kept:
             try:
                 with kept.turn:
@@ -370,7 +343,7 @@ class KeptQueries:
         """One step of every query of a lane that has something to do."""
         is_busy = False
         for kept in lane.kept:
-            if lane.is_stopping:
+            if lane.worker.is_stopping:
                 return False
             if kept.retry_at_s > time.monotonic():
                 continue
@@ -390,7 +363,7 @@ class KeptQueries:
         """A query came farther, perhaps without an answer: others may wait for that."""
         for other in self._lanes:
             if other is not lane:
-                other.wake()
+                other.worker.wake()
 
     def _note(self, kept: Kept, error: Exception) -> None:
         if self._desk.snapshot().table(kept.table.table_id) is None:

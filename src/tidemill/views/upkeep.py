@@ -10,7 +10,6 @@ costs is paid by those who feed it.
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable, Sequence
 from weakref import WeakKeyDictionary
@@ -18,6 +17,7 @@ from weakref import WeakKeyDictionary
 from tidemill.errors import UnknownNameError
 from tidemill.hot.table import HotTable
 from tidemill.views.follower import CHUNK_ROWS, Follower, Round, TooLarge
+from tidemill.workers import Worker
 
 LAG_ROWS_WORTH = 65_536
 LAG_ROWS_MAX = 4_000_000
@@ -38,20 +38,15 @@ class Upkeep:
         self._followers_of = followers_of
         self._on_failure = on_failure
         self._failed_s: WeakKeyDictionary[Follower, float] = WeakKeyDictionary()
-        self._wake = threading.Event()
-        self._stopping = False
         self._has_come = False
         self._all_s = time.monotonic()
-        self._thread = threading.Thread(target=self._run, name="tidemill-views", daemon=True)
+        self._worker = Worker("tidemill-views", self._work, _log, first_s=IDLE_S)
 
     def start(self) -> None:
-        self._thread.start()
+        self._worker.start()
 
     def close(self) -> None:
-        self._stopping = True
-        self._wake.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        self._worker.close()
 
     def poke(self, hot: HotTable) -> None:
         """Rows of a stream were published."""
@@ -68,23 +63,21 @@ class Upkeep:
                 shared = shared or Round(hot)
                 self._follow(follower, shared)  # whatever becomes of it, the rows are stored
         if worth:
-            self._wake.set()
+            self._worker.wake()
 
-    def _run(self) -> None:
-        while not self._stopping:
-            is_worth = self._wake.wait(IDLE_S)
-            self._wake.clear()
-            is_busy, self._has_come = self._has_come, False
-            is_due = time.monotonic() > self._all_s + LAG_S_MAX
-            with_few = is_due or not (is_worth or is_busy)
-            if with_few:
-                self._all_s = time.monotonic()
-            self._follow_all(with_few)
+    def _work(self, is_worth: bool) -> float:
+        is_busy, self._has_come = self._has_come, False
+        is_due = time.monotonic() > self._all_s + LAG_S_MAX
+        with_few = is_due or not (is_worth or is_busy)
+        if with_few:
+            self._all_s = time.monotonic()
+        self._follow_all(with_few)
+        return IDLE_S
 
     def _follow_all(self, with_few: bool) -> None:
         rounds: dict[HotTable, Round] = {}
         for follower in self._followers_of(None):
-            if self._stopping:
+            if self._worker.is_stopping:
                 return
             lag = follower.lag_rows
             is_new = not follower.is_built
@@ -98,7 +91,7 @@ class Upkeep:
             return
         try:
             if not follower.follow(CHUNK_ROWS, shared):
-                self._wake.set()
+                self._worker.wake()
         except (UnknownNameError, TooLarge):
             pass  # the view was dropped under our hands, or is answered by its query from now on
         except Exception as error:  # a reader meets it again, and is told
