@@ -18,7 +18,7 @@ woke it; otherwise its pause is over."""
 
 
 class Worker:
-    """``close`` may be called before ``start`` and more than once."""
+    """``start`` and ``close`` may be called more than once, and ``close`` before ``start``."""
 
     def __init__(self, name: str, work: Work, log: logging.Logger, *, first_s: float = 0.0) -> None:
         """``first_s`` is the pause before the first piece of work."""
@@ -39,7 +39,8 @@ class Worker:
         return self._is_stopping
 
     def start(self) -> None:
-        self._thread.start()
+        if self._thread.ident is None:
+            self._thread.start()
 
     def wake(self) -> None:
         """There is something to do. Cheap when it knows already."""
