@@ -13,7 +13,7 @@ from hypothesis import strategies as some
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1] / "hot"))
 
-from hot_kit import make_table
+from hot_kit import make_table, open_hot
 from mover_kit import NOW_US, SECOND_US, hot_table, put
 
 from tidemill.clock import FakeClock
