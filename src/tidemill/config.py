@@ -286,8 +286,8 @@ DATABASE_SETTINGS: dict[str, Setting] = {
             "spark_scan",
             "16 GB",
             parse_size_bytes,
-            "with route = 'auto', a query that reads more bytes of history runs on Spark, until its "
-            "costs are measured",
+            "with route = 'auto', a query that reads more bytes of history runs on Spark, until "
+            "the costs of both places are measured",
         ),
     )
 }

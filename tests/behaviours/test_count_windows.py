@@ -26,7 +26,7 @@ class Stream:
 
     def __init__(self, path: Path, **settings: str) -> None:
         self.clock = FakeClock(NOW)
-        self.db: Database = open_inline(path, self.clock)
+        self.db: Database = open_inline(path, self.clock, lifetime="long")
         given = {
             "clock": "event",
             "hot": "1 second",
@@ -39,6 +39,7 @@ class Stream:
         written = ", ".join(f"{name} = '{value}'" for name, value in given.items())
         self.db.sql(f"CREATE STREAMING TABLE s (ts TIMESTAMP, v INT) WITH ({written})")
         self.rows: list[tuple[dt.datetime, int]] = []
+        self.db._keeping.mover.look()  # the period begins
 
     def arrive(self, times: list[dt.datetime]) -> None:
         rows = [(ts, len(self.rows) + number) for number, ts in enumerate(times)]

@@ -175,18 +175,11 @@ class Duck:
         Users get types that every library knows (UUID as text); ``exact`` is for ourselves. An
         answer that is ``bounded`` takes no more memory than a query may: it is counted while it
         comes, which costs a short query a tenth of its time."""
-        space: dict[str, Any] = {
-            **sources,
-            "tm_query": sql,
-            "tm_params": dict(params) if params else None,
-        }
         try:
             with self._in_use():
                 cursor = self.exact_cursor() if exact else self.cursor()
-                space["tm_cursor"] = cursor
                 with cancellable(lambda _: cursor.interrupt()):
-                    exec(_RUN, space)
-                    relation = space["tm_out"]
+                    relation = relation_of(cursor, sql, params, sources)
                     if relation is None:
                         return pa.table({}), []
                     types = [str(kind) for kind in relation.types]
@@ -235,6 +228,24 @@ class Duck:
         """Close all there is: one open cursor would keep the instance, and it the file."""
         for cursor in (*self._cursors, self._connection):
             cursor.close()
+
+
+def relation_of(
+    cursor: duckdb.DuckDBPyConnection,
+    sql: str,
+    params: Mapping[str, object],
+    sources: Mapping[str, pa.Table],
+) -> duckdb.DuckDBPyRelation | None:
+    """What a query gives over named Arrow tables; None for a statement that gives nothing."""
+    space: dict[str, Any] = {
+        **sources,
+        "tm_query": sql,
+        "tm_params": dict(params) if params else None,
+        "tm_cursor": cursor,
+    }
+    exec(_RUN, space)
+    relation: duckdb.DuckDBPyRelation | None = space["tm_out"]
+    return relation
 
 
 def bounded_table(reader: pa.RecordBatchReader, bytes_max: int) -> pa.Table:

@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from tidemill.accept.cast import FATAL
 from tidemill.errors import QueryError
-from tidemill.federation.duck import BATCH_ROWS, bounded_table, translated
+from tidemill.federation.duck import BATCH_ROWS, bounded_table, relation_of, translated
 from tidemill.federation.partial import Brought, connect, from_ipc, to_ipc
 from tidemill.federation.planner import HOT
 from tidemill.federation.runner import Filled, Selected
@@ -119,8 +119,10 @@ def run_whole(task: WholeTask) -> WholeResult:
     try:
         connection.execute(f"SET threads = {threads}")
         connection.execute(f"SET memory_limit = '{task.memory_bytes}B'")
-        with Brought(connection, task.references, task.tables):
-            relation = connection.sql(task.sql, params=dict(task.values) or None)
+        tables = {name: from_ipc(stream) for name, stream in task.tables.items()}
+        with Brought(connection, task.references, {}):
+            relation = relation_of(connection, task.sql, task.values, tables)
+            assert relation is not None
             types = tuple(str(kind) for kind in relation.types)
             rows = bounded_table(relation.to_arrow_reader(BATCH_ROWS), task.memory_bytes)
             return WholeResult(to_ipc(rows), types)

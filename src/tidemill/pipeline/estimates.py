@@ -38,6 +38,7 @@ class Flow:
     move_s: float = MOVE_S_START
     arrival_factor: float = 1.0
     move_factor: float = 1.0
+    moves: int = 0  # that were seen
 
     @property
     def arriving_bytes_s(self) -> float:

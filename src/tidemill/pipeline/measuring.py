@@ -105,6 +105,7 @@ class FlowMeter:
             self._move_s,
             self._arrivals.factor(rate),
             self._freed.factor(self._moved_bytes if moved_bytes is None else moved_bytes),
+            self._moves,
         )
 
     def begin(self, now_us: int, held_bytes: int, row_bytes: float, moved_bytes: int) -> None:

@@ -141,7 +141,7 @@ def _due(
         return True, f"memory would be full in {_s(full)}, and a move takes {_s(flow.move_s * 1e6)}"
     if since_us < rules.period_us:
         return False, f"the period of {_s(rules.period_us)} has not passed"
-    apart_us = flow.move_s / MOVE_SHARE_MAX * 1e6
+    apart_us = flow.move_s / MOVE_SHARE_MAX * 1e6 if flow.moves else 0.0
     passed = f"the period of {_s(rules.period_us)} has passed"
     if is_adaptive and since_us < apart_us and _has_room(rules, measured, fill_bytes):
         takes = f"a move takes {_s(flow.move_s * 1e6)}"

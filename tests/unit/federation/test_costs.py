@@ -73,12 +73,13 @@ def cost(db: Database, place: str, table: int = 1) -> float:
 
 
 ALL = "SELECT sum(v) FROM s"
-NEW = "SELECT sum(v) FROM s WHERE ts >= make_timestamp(500000000000)"
+NEW = "SELECT sum(v) FROM s WHERE ts >= '1970-01-06 18:53:20'"  # 500,000 s: in memory
 FEW = "SELECT sum(v) FROM u"
 BOTH = "SELECT count(*) FROM s JOIN u USING (v)"
 
 
 def test_the_rows_of_each_place_are_told(db: Database) -> None:
+    assert [part.rows for part in parts_of(filled(db, NEW), LOCAL)] == [HOT, 0]
     told = {
         way: [(part.place, part.rows) for part in parts_of(filled(db, ALL), way)]
         for way in (LOCAL, SPARK, SPARK_TASK, SPARK_SQL)

@@ -221,12 +221,14 @@ def test_a_move_that_frees_less_than_it_takes_is_made_larger() -> None:
 
 def test_adaptive_moves_are_postponed_while_they_take_too_much_time_and_memory_has_room() -> None:
     rules = replace(RULES, policy=ADAPTIVE)
-    slow = replace(QUIET, flow=at_rate(1.0, move_s=6.0), since_move_us=MINUTE_US)
+    slow = replace(QUIET, flow=at_rate(1.0, move_s=6.0, moves=1), since_move_us=MINUTE_US)
     choice = choose(rules, slow)
     assert not choice.is_due
     assert "has passed; postponed: a move takes 6 s, so that 120 s lie between two" in choice.reason
     assert choose(rules, replace(slow, since_move_us=2 * MINUTE_US)).is_due
     assert choose(replace(rules, policy=PERIODIC), slow).is_due
+    unseen = replace(slow, flow=replace(slow.flow, moves=0))  # how long moves take is a guess
+    assert choose(rules, unseen).is_due
     filling = replace(slow, held_bytes=545 * MB)  # 60 MB more arrive in one more period
     assert choose(rules, filling).is_due
 
@@ -236,7 +238,13 @@ def test_adaptive_moves_are_postponed_while_they_take_too_much_time_and_memory_h
 _bytes = some.integers(0, 10**12)
 _rates = some.floats(0, 1e10)
 _flows = some.builds(
-    Flow, _rates, _rates, some.floats(0.05, 600), some.floats(0.25, 4), some.floats(0.25, 4)
+    Flow,
+    _rates,
+    _rates,
+    some.floats(0.05, 600),
+    some.floats(0.25, 4),
+    some.floats(0.25, 4),
+    some.integers(0, 9),
 )
 _measured = some.builds(
     Measured,
