@@ -29,8 +29,8 @@ def db(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
     with Database(path, Settings(DATABASE_SETTINGS, {"spark_master": "inline"})) as opened:
         opened.sql(
             "CREATE STREAMING TABLE p (ts TIMESTAMP, vid BIGINT, name VARCHAR, d DECIMAL(9,2), "
-            "at TIMESTAMP, spd INT, WATERMARK FOR ts AS ts); CREATE INDEX ON p (vid); CREATE INDEX ON p (name); "
-            "CREATE INDEX ON p (d); CREATE INDEX ON p (at); "
+            "at TIMESTAMP, spd INT, WATERMARK FOR ts AS ts); CREATE INDEX ON p (vid); "
+            "CREATE INDEX ON p (name); CREATE INDEX ON p (d); CREATE INDEX ON p (at); "
             "CREATE TABLE involved (vid BIGINT, kind VARCHAR); CREATE TABLE seen (vid BIGINT)"
         )
         yield opened
