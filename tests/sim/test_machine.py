@@ -589,7 +589,7 @@ class Machine(RuleBasedStateMachine):
 def _held(db: Database, name: str) -> list[int]:
     """The rows that memory and files hold, with those that the retention no longer shows."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tidemill.federation.runner.horizon_us", lambda table, now_us: None)
+        patch.setattr("tidemill.stream.image.horizon_us", lambda table, now_us: None)
         return [seq for (seq,) in db.sql(f"SELECT _seq FROM {name} ORDER BY _seq").fetchall()]
 
 

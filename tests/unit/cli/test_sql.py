@@ -183,7 +183,7 @@ def test_explain_is_not_cut(
         shell.terminal = True
         monkeypatch.setenv("COLUMNS", "80")
         shell.run_lines([f"EXPLAIN SELECT * FROM t WHERE {condition} AND ts < now();"])
-    assert "…" not in out.getvalue()
+    assert "a = 99" in out.getvalue()
     assert max(map(len, out.getvalue().splitlines())) > 300
 
 
