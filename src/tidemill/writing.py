@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import duckdb
@@ -18,7 +19,8 @@ from sqlglot import exp
 
 from tidemill.accept.cast import FATAL, Caster
 from tidemill.accept.defaults import Defaults
-from tidemill.accept.rows import Acceptor, Checked, divert_hint, read
+from tidemill.accept.literals import accept_literals
+from tidemill.accept.rows import Acceptor, Checked, divert_hint, from_columns, read
 from tidemill.accept.single import RowReader
 from tidemill.catalog.model import Table
 from tidemill.catalog.store import Catalog
@@ -37,9 +39,10 @@ from tidemill.federation.runner import Runner
 from tidemill.hot.intake import Accepted, AppendResult
 from tidemill.hot.table import HotTable
 from tidemill.result import Result, done
+from tidemill.row_values import RowByRow
 from tidemill.sql import statements as st
 from tidemill.sql.inserts import DEFAULT
-from tidemill.sql.params import Params, bind_rows
+from tidemill.sql.params import Params, bind_rows, check_params
 from tidemill.threads import PerThread
 from tidemill.types import quote
 from tidemill.views.kept.definition import is_kept
@@ -199,8 +202,12 @@ class Writer:
                 position=statement.position,
             )
         template = statement.rows if statement.rows is not None else statement.template
-        if template is not None:
-            rows = bind_rows(template, params)
+        if statement.literals is not None:
+            check_params((), params)
+            self._check_width(len(statement.literals.columns), columns, statement)
+            checked = accept_literals(desk.acceptor, statement.literals, columns)
+        elif template is not None:
+            rows = self._bound(statement, template, params)
             if len(rows) == 1 and self._insert_single(desk, rows[0], columns, statement):
                 return done("INSERT 1")
             checked = self._check_rows(desk, rows, columns)
@@ -222,19 +229,29 @@ class Writer:
             plain = self._single(desk, dict(zip(columns, row, strict=True)))
         return plain is not None and self._hot_of(desk.table).append_row(plain)
 
+    def _bound(
+        self, statement: st.Insert, template: Sequence[tuple[Any, ...]], params: Params
+    ) -> Sequence[tuple[Any, ...]]:
+        if statement.rows is None:
+            return bind_rows(tuple(template), params)
+        check_params((), params)
+        return template
+
     def _check_rows(
         self, desk: Desk, rows: Sequence[Sequence[Any]], columns: Sequence[str]
     ) -> Checked:
         """Literal rows, in their order; DEFAULT as a value leaves the column out of its row."""
-        kept = []
         for row in rows:
             if len(row) != len(columns):
                 raise RowsRejectedError(
                     f"a row has {len(row)} values, {len(columns)} columns are wanted; "
                     "nothing was stored"
                 )
-            pairs = zip(columns, row, strict=True)
-            kept.append({name: value for name, value in pairs if value is not DEFAULT})
+        values = list(zip(*rows, strict=True))
+        if values and not any(value is DEFAULT for column in values for value in column):
+            return desk.acceptor.accept(from_columns(columns, values, desk.table))
+        pairs = [zip(columns, row, strict=True) for row in rows]
+        kept = [{name: v for name, v in row if v is not DEFAULT} for row in pairs]
         if not any(kept):
             return desk.acceptor.accept(self._all_default(desk, len(kept)))
         return desk.acceptor.accept(read(kept, desk.table, desk.acceptor.defaults))
@@ -247,32 +264,29 @@ class Writer:
         columns: Sequence[str],
         params: Params,
         run: RunQuery,
-        first_row: int = 1,
     ) -> Checked:
-        query = st.Query(body, text=statement.text, position=statement.position)
+        def evaluate(part: exp.Expression) -> pa.Table:
+            query = st.Query(part, text=statement.text, position=statement.position)
+            return run(query, params).table
+
         try:
-            answer = run(query, params).table
+            answer = evaluate(body)
         except QueryError:
             rows = body.expressions if isinstance(body, exp.Values) and not params else []
             if len(rows) < 2:
                 raise
             # VALUES get one type a column, which a text and a time do not have: row by row, then.
-            bodies = [exp.Values(expressions=[row.copy()]) for row in rows]
-            parts = [
-                self._check_query(desk, statement, body, columns, params, run, number)
-                for number, body in enumerate(bodies, 1)
-            ]
-            batches = tuple(batch for part in parts for batch in part.batches)
-            return Checked(batches, tuple(bad for part in parts for bad in part.rejects))
+            names = _value_names(rows[0]) if statement.by_name else columns
+            wrong = partial(_wrong_width, columns=columns, statement=statement)
+            return RowByRow(desk.acceptor, names, evaluate, wrong).check(rows)
         if statement.by_name:
             columns = answer.column_names
-        if answer.num_columns != len(columns):
-            raise RowsRejectedError(
-                f"the query gives {answer.num_columns} columns, {len(columns)} are wanted",
-                hint=f"the columns are {', '.join(columns)}",
-                position=statement.position,
-            )
-        return desk.acceptor.accept(answer.rename_columns(columns), first_row)
+        self._check_width(answer.num_columns, columns, statement)
+        return desk.acceptor.accept(answer.rename_columns(columns))
+
+    def _check_width(self, width: int, columns: Sequence[str], statement: st.Insert) -> None:
+        if width != len(columns):
+            raise _wrong_width(width, columns, statement)
 
     def _all_default(self, desk: Desk, count: int) -> pa.Table:
         first = desk.table.columns[0]
@@ -329,6 +343,19 @@ class Writer:
         if statement.body.args.get("returning"):
             return Result(answer, types, f"{tag} {answer.num_rows}")
         return done(f"{tag} {changed_rows(answer, 0)}")
+
+
+def _wrong_width(width: int, columns: Sequence[str], statement: st.Insert) -> RowsRejectedError:
+    return RowsRejectedError(
+        f"the query gives {width} columns, {len(columns)} are wanted",
+        hint=f"the columns are {', '.join(columns)}",
+        position=statement.position,
+    )
+
+
+def _value_names(row: exp.Expression) -> list[str]:
+    """What DuckDB calls the columns of VALUES."""
+    return [f"col{at}" for at in range(len(row.expressions))]
 
 
 def check_writable(table: Table) -> None:

@@ -31,6 +31,7 @@ from tidemill.federation.system.information import CATALOG
 from tidemill.hot.side import LATE_SUFFIX, REJECTED_SUFFIX
 from tidemill.sql.hidden import hide_seq, name_subqueries
 from tidemill.sql.latest import newest_wanted
+from tidemill.sql.lists import shorten_lists
 from tidemill.sql.names import find_cte, position_of, table_name_of
 from tidemill.sql.now import NOW as NOW
 from tidemill.sql.now import bind_now
@@ -142,6 +143,7 @@ def make_plan(
     window_names = {bound.name for bound in rewritten.bounds}
     keys, names = _name_params(tree, window_names)
     uses_now = bind_now(tree)
+    shorten_lists(tree, snapshot.find)
     requests = {id(request.node): request for request in find_scans(tree, find)}
     tables = list(unbound_tables(tree))
     prefix = _free_prefix(tree, "tm_scan_")

@@ -60,6 +60,7 @@ from tidemill.hot.side import SideTable
 from tidemill.hot.table import HotTable
 from tidemill.hot.view import Condition, Selection, View, Wanted
 from tidemill.sql.fold import NotConstant, comparable, constant
+from tidemill.sql.lists import constants
 from tidemill.sql.names import position_of
 from tidemill.sql.params import Params, placeholder_key
 from tidemill.sql.predicates import Conjunct
@@ -554,22 +555,25 @@ def _asked(scan: Scan, values: Mapping[str, object]) -> list[Asked]:
         if column is None or conjunct.op == "in_query":
             continue
         folded = _folded(conjunct, values)
+        if sum(map(len, folded.values())) > KEYS_MAX:
+            continue  # no index is asked for so many
         if not all(
-            _is_one_kind([folded[id(operand)] for operand in operands], column)
+            _is_one_kind([each for operand in operands for each in folded[id(operand)]], column)
             for operands in conjunct.claim.one_type
         ):
             continue
-        known = [_known(folded[id(value)], column) for value in conjunct.values]
+        found = (each for value in conjunct.values for each in folded[id(value)])
+        known = [_known(each, column) for each in found]
         if not any(isinstance(value, NotConstant) for value in known):
             asked.append((conjunct.column, conjunct.op, tuple(known)))
     return asked
 
 
-def _folded(conjunct: Conjunct, values: Mapping[str, object]) -> dict[int, object]:
-    """The values of a conjunct's operands, by their nodes."""
+def _folded(conjunct: Conjunct, values: Mapping[str, object]) -> dict[int, tuple[object, ...]]:
+    """The values of a conjunct's operands, by their nodes; a long list is one node of many."""
     operands = {id(value): value for value in conjunct.values}
     operands |= {id(operand): operand for part in conjunct.claim.one_type for operand in part}
-    return {key: constant(operand, values, None) for key, operand in operands.items()}
+    return {key: constants(operand, values, None) for key, operand in operands.items()}
 
 
 def _known(value: object, column: Column) -> object:
