@@ -14,6 +14,7 @@ from benchmarks import (
     history_queries,
     hot_queries,
     ingest,
+    literals,
     load,
     mixed,
     startup,
@@ -26,6 +27,7 @@ from benchmarks.report import Report
 BENCHMARKS: dict[str, Callable[[Options], Report]] = {
     "ingest": ingest.run,
     "hot_queries": hot_queries.run,
+    "literals": literals.run,
     "startup": startup.run,
     "load": load.run,
     "history_queries": history_queries.run,

@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemill.accept.bounds import TIME_US_MAX, TIME_US_MIN
-from tidemill.accept.cast import Caster
+from tidemill.accept.cast import Caster, CastResult
 from tidemill.accept.defaults import Defaults
 from tidemill.accept.found import first_line
 from tidemill.accept.kinds import plain
@@ -55,22 +55,22 @@ class Acceptor:
 
     def accept(self, given: pa.Table, first_row: int = 1) -> Checked:
         """Check a table of rows; ``first_row`` is the number of its first row in error messages."""
-        sources = self._match(given.column_names)
+        sources = self.match(given.column_names)
         _validate(given)
         batches, rejects = [], []
         row = first_row
         for part in given.combine_chunks().to_batches():
             batch, failures = self._check(part, sources)
             if failures:
-                self._refuse_unless_diverted(failures, part, row)
-                rejects += _rejects(part, failures)
+                self.refuse_unless_diverted(failures, part.num_rows, row)
+                rejects += rejects_of(part, failures)
                 kept = np.setdiff1d(np.arange(part.num_rows), np.fromiter(failures, np.int64))
                 batch = batch.take(pa.array(kept))
             row += part.num_rows
             batches.append(pa.RecordBatch.from_arrays(batch.columns, schema=self.table.schema))
         return Checked(tuple(batches), tuple(rejects))
 
-    def _match(self, names: Sequence[str]) -> list[int | None]:
+    def match(self, names: Sequence[str]) -> list[int | None]:
         """For each column of the table, the place of its source among the given columns."""
         places: dict[str, int] = {}
         for at, name in enumerate(names):
@@ -83,13 +83,27 @@ class Acceptor:
     def _check(
         self, part: pa.RecordBatch, sources: list[int | None]
     ) -> tuple[pa.RecordBatch, dict[int, str]]:
+        return self.check(
+            part.num_rows,
+            sources,
+            lambda at, column: self.caster.cast_column(part.column(at), column),
+        )
+
+    def check(
+        self,
+        count: int,
+        sources: list[int | None],
+        cast_column: Callable[[int, Column], CastResult],
+    ) -> tuple[pa.RecordBatch, dict[int, str]]:
+        """The table's columns of so many rows, and which rows fail with what reason;
+        ``cast_column`` casts one of the given columns, by its place, to a column of the table."""
         failures: dict[int, str] = {}
         arrays = []
         for column, source in zip(self.table.columns, sources, strict=True):
             if source is None:
-                array = self.defaults.array(column, part.num_rows)
+                array = self.defaults.array(column, count)
             else:
-                cast = self.caster.cast_column(part.column(source), column)
+                cast = cast_column(source, column)
                 array = cast.array
                 for row, reason in cast.failures.items():
                     failures.setdefault(row, reason)
@@ -115,16 +129,17 @@ class Acceptor:
         for row in np.flatnonzero(pc.fill_null(wrong, False).to_numpy(zero_copy_only=False)):
             failures.setdefault(int(row), f"{quote(column.name)} is outside the years 1 to 9999")
 
-    def _refuse_unless_diverted(
-        self, failures: Mapping[int, str], part: pa.RecordBatch, first_row: int
+    def refuse_unless_diverted(
+        self, failures: Mapping[int, str], count: int, first_row: int
     ) -> None:
+        """Raise if rows fail of so many, unless the table sets such rows aside."""
         if self.table.settings["rejected"] == "divert":
             return
         rows = sorted(failures)[:EXAMPLES_MAX]
         examples = "; ".join(f"row {first_row + row}: {failures[row]}" for row in rows)
         more = f" and {len(failures) - len(rows)} more" if len(failures) > len(rows) else ""
         raise RowsRejectedError(
-            f'{len(failures)} of {part.num_rows} rows do not fit table "{self.table.name}"; '
+            f'{len(failures)} of {count} rows do not fit table "{self.table.name}"; '
             "nothing was stored",
             detail=examples + more,
             hint=divert_hint(self.table),
@@ -138,7 +153,8 @@ def divert_hint(table: Table) -> str:
     return "correct them, or ALTER TABLE … SET (rejected = 'divert') to set such rows aside"
 
 
-def _rejects(part: pa.RecordBatch, failures: Mapping[int, str]) -> list[tuple[str, str]]:
+def rejects_of(part: pa.RecordBatch, failures: Mapping[int, str]) -> list[tuple[str, str]]:
+    """The rows that fail, as JSON, and their reasons."""
     rows = sorted(failures)
     places = pa.array(rows, pa.int64())
     columns = [plain(column).take(places) for column in part.columns]  # views cannot be taken
@@ -210,6 +226,13 @@ def from_dicts(
                 values[at] = value
         columns.append(_array(values, column))
     return pa.Table.from_arrays(columns, names=names)
+
+
+def from_columns(names: Sequence[str], columns: Sequence[Sequence[Any]], table: Table) -> pa.Table:
+    """The values of each column of a table that is named."""
+    pairs = zip(names, columns, strict=True)
+    arrays = [_array(list(values), table.column(name)) for name, values in pairs]
+    return pa.Table.from_arrays(arrays, names=list(names))
 
 
 def _from_tuples(rows: Sequence[Sequence[Any]], table: Table) -> pa.Table:
@@ -299,9 +322,10 @@ def _is_nan(value: float | Decimal) -> bool:
     return value.is_nan() if isinstance(value, Decimal) else math.isnan(value)
 
 
-def _check_levels(values: Iterable[Any]) -> None:
+def _check_levels(values: Sequence[Any]) -> None:
     """Refuse values that are nested deeper than any column; Arrow would take minutes for them."""
-    level = [value for value in values if isinstance(value, _CONTAINERS)]
+    kinds = {kind for kind in set(map(type, values)) if issubclass(kind, _CONTAINERS)}
+    level = [value for value in values if type(value) in kinds] if kinds else []
     for _ in range(LEVELS_MAX):
         if not level:
             return

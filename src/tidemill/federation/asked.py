@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 from tidemill.catalog.model import Table
 from tidemill.federation.plan import Scan
-from tidemill.federation.scans import Asked, AskedBranch
-from tidemill.sql.fold import NotConstant, comparable, constant
+from tidemill.federation.scans import KEYS_MAX, Asked, AskedBranch
+from tidemill.sql.fold import NotConstant, comparable
+from tidemill.sql.lists import constants
 from tidemill.sql.predicates import Alternatives, Branch, Conjunct
 from tidemill.types import Column
 
@@ -68,20 +69,23 @@ def _constants(
     conjunct: Conjunct, column: Column, values: Mapping[str, object]
 ) -> tuple[object, ...] | None:
     folded = _folded(conjunct, values)
+    if sum(map(len, folded.values())) > KEYS_MAX:
+        return None  # no index is asked for so many
     if not all(
-        _is_one_kind([folded[id(operand)] for operand in operands], column)
+        _is_one_kind([each for operand in operands for each in folded[id(operand)]], column)
         for operands in conjunct.claim.one_type
     ):
         return None
-    found = tuple(_known(folded[id(value)], column) for value in conjunct.values)
+    given = (each for value in conjunct.values for each in folded[id(value)])
+    found = tuple(_known(each, column) for each in given)
     return None if any(isinstance(value, NotConstant) for value in found) else found
 
 
-def _folded(conjunct: Conjunct, values: Mapping[str, object]) -> dict[int, object]:
-    """The values of a conjunct's operands, by their nodes."""
+def _folded(conjunct: Conjunct, values: Mapping[str, object]) -> dict[int, tuple[object, ...]]:
+    """The values of a conjunct's operands, by their nodes; a long list is one node of many."""
     operands = {id(value): value for value in conjunct.values}
     operands |= {id(operand): operand for part in conjunct.claim.one_type for operand in part}
-    return {key: constant(operand, values, None) for key, operand in operands.items()}
+    return {key: constants(operand, values, None) for key, operand in operands.items()}
 
 
 def _known(value: object, column: Column) -> object:

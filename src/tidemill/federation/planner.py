@@ -45,6 +45,7 @@ from tidemill.hot.side import LATE_SUFFIX, REJECTED_SUFFIX
 from tidemill.sql.calls import StreamTable
 from tidemill.sql.hidden import hide_seq, name_subqueries
 from tidemill.sql.latest import newest_wanted
+from tidemill.sql.lists import shorten_lists
 from tidemill.sql.names import find_cte, position_of, table_name_of
 from tidemill.sql.now import NOW as NOW
 from tidemill.sql.now import bind_now
@@ -89,6 +90,7 @@ def make_plan(
     window_names = {bound.name for bound in rewritten.bounds}
     keys, names = _name_params(tree, window_names)
     uses_now = bind_now(tree)
+    shorten_lists(tree, snapshot.find)
 
     def find_any(name: str) -> StreamTable | None:
         """The caller's frames, too."""

@@ -37,6 +37,7 @@ _TIMESTAMP = re.compile(
     r"\s*(\d{4})-(\d{1,2})-(\d{1,2})(?:[ T](\d{1,2}):(\d{2})(?::(\d{2})(?:\.(\d{1,6}))?)?"
     r"(Z|[+-]\d{2}(?::?\d{2})?)?)?\s*"
 )
+_USUAL_LENGTH = len("2024-01-01 00:00:00")
 _INTEGER = re.compile(r"\s*[+-]?\d+\s*")
 _FRACTION = re.compile(r"[+-]?\d{1,18}\.\d{1,18}")
 _EXACT = Context(prec=76)
@@ -346,6 +347,11 @@ def _to_uuid(value: object) -> object:
 
 def parse_timestamp(text: str) -> datetime | None:
     """The usual ISO forms, with or without time and offset; None for anything unusual."""
+    if len(text) == _USUAL_LENGTH and text[4:17:3] == "-- ::":
+        try:
+            return datetime.fromisoformat(text)
+        except ValueError:
+            pass  # what is wrong with it is found below
     match = _TIMESTAMP.fullmatch(text)
     if match is None:
         return None
@@ -389,7 +395,7 @@ def comparable(value: object, type_: SqlType) -> object | NotConstant:
 
 
 def _comparable(value: object, name: str) -> object:
-    if name in _INTEGER_TYPES:
+    if name in INTEGER_TYPES:
         if isinstance(value, str):
             return int(value) if _INTEGER.fullmatch(value) else NOT_CONSTANT
         if isinstance(value, Decimal):
@@ -408,7 +414,7 @@ def _comparable(value: object, name: str) -> object:
     return NOT_CONSTANT
 
 
-_INTEGER_TYPES = words(
+INTEGER_TYPES = words(
     "TINYINT SMALLINT INTEGER BIGINT HUGEINT UTINYINT USMALLINT UINTEGER UBIGINT UHUGEINT"
 )
 _KIND_OF = {

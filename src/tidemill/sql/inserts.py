@@ -2,17 +2,17 @@
 
 A stream of single-row INSERTs must not pay for a general parser, so the fast path reads
 ``INSERT INTO t [(a, b)] VALUES (…), (…)`` with two regular expressions, into Python values.
-Whatever it does not know (an expression, a comment, a tail) it leaves to the general path, which
-reads the head from tokens and the body with sqlglot.
+Rows with casts and intervals are read in the same way, into values of the types that DuckDB gives
+them (``literal_rows``). Whatever else there is (an expression, a comment, a tail) is left to the
+general path, which reads the head from tokens and the body with sqlglot.
 """
 
 from __future__ import annotations
 
 import re
-from datetime import UTC, date, time
 from decimal import Decimal
 from enum import Enum
-from math import isinf
+from math import inf, isinf
 from typing import Final
 
 from sqlglot import exp
@@ -20,7 +20,8 @@ from sqlglot.tokenizer_core import TokenType
 
 from tidemill.errors import Position, SqlSyntaxError, UnsupportedError
 from tidemill.sql.bodies import parse_body
-from tidemill.sql.fold import parse_timestamp
+from tidemill.sql.casting import TIMESTAMPTZ, time_value
+from tidemill.sql.literal_rows import LiteralRows, read_literal_rows
 from tidemill.sql.params import Param
 from tidemill.sql.statements import Insert
 from tidemill.sql.tokens import (
@@ -57,16 +58,16 @@ _VALUE = re.compile(
     r"|(NULL|TRUE|FALSE|DEFAULT)(?![\w.(])"  # 5 word
     r"|(TIMESTAMP|TIMESTAMPTZ|DATE|TIME)\s*+'([^']*+)'"  # 6 type, 7 text
     r"|(\?)(?!\w)|(?:\$|:)(\w++)"  # 8 parameter by place, 9 by number or name
-    r")\s*+([,)])",  # 10 what follows
+    r")\s*+[,)]",
     re.IGNORECASE,
 )
+_INTEGER, _STRING, _DECIMAL, _NUMBER, _WORDED, _PLACE = 1, 2, 3, 4, 5, 8  # groups
+_INFINITE = (inf, -inf)
 _FLOAT = re.compile(r"(?:\d+\.?\d*|\.\d+)[eE][+-]?\d+")
 _NEXT_ROW = re.compile(r"\s*+,\s*+\(")
 _OPENING = re.compile(r"\s*+\(")
 _END = re.compile(r"\s*+(?:;|\Z)")
 _WORDS: dict[str, object] = {"null": None, "true": True, "false": False, "default": DEFAULT}
-_DATE = re.compile(r"\d{4}-\d{1,2}-\d{1,2}")
-_TIME = re.compile(r"(\d{1,2}):(\d{2}):(\d{2})(?:\.(\d{1,6}))?")
 
 
 def read_fast_insert(text: str, start: int) -> tuple[Insert, int] | None:
@@ -74,19 +75,42 @@ def read_fast_insert(text: str, start: int) -> tuple[Insert, int] | None:
     head = _HEAD.match(text, start)
     if head is None:
         return None
-    found = _read_rows(text, head.end())
-    if found is None or found[2]:
+    found = _read_literals(text, head.end())
+    name, columns = _plain_name(head[2]), _plain_columns(head[3])
+    if found is None or name is None or columns == ():
         return None
-    rows, after, _ = found
+    values, after = found
     end = _END.match(text, after)
-    name = _plain_name(head[2])
-    columns = _plain_columns(head[3])
-    if end is None or name is None or columns == ():
+    if end is None:
         return None
     first = head.start(1)
     position = position_at(text, first, first + 6)
-    _check_widths(rows, columns, position)
-    return Insert(name, columns, rows, None, text=text[first:after], position=position), end.end()
+    return _insert(name, columns, values, "", text[first:after], position), end.end()
+
+
+def _read_literals(text: str, at: int) -> tuple[Rows | LiteralRows, int] | None:
+    """Rows without parameters, and the offset after them."""
+    found = _read_rows(text, at)
+    if found is None:
+        return read_literal_rows(text, at)
+    rows, after, has_params = found
+    return None if has_params else (rows, after)
+
+
+def _insert(
+    table: str,
+    columns: tuple[str, ...] | None,
+    values: Rows | LiteralRows,
+    tail: str,
+    text: str,
+    position: Position,
+) -> Insert:
+    if isinstance(values, LiteralRows):
+        return Insert(
+            table, columns, None, None, tail, literals=values, text=text, position=position
+        )
+    _check_widths(values, columns, position)
+    return Insert(table, columns, values, None, tail, text=text, position=position)
 
 
 def _plain_name(word: str) -> str | None:
@@ -119,56 +143,40 @@ def _read_rows(text: str, at: int) -> tuple[Rows, int, bool] | None:
             if match is None:
                 return None
             at = match.end()
-            integer, string, decimal, number, word, kind, typed, place, key, after = match.groups()
+            group = match.lastindex
+            assert group is not None
+            found = match[group]
             try:
-                if integer is not None:
-                    row.append(int(integer))
-                elif string is not None:
-                    row.append(string.replace("''", "'") if "'" in string else string)
-                elif kind is not None:
-                    value = _typed(kind.upper(), typed)
-                    if value is None:
+                if group == _INTEGER:
+                    row.append(int(found))
+                elif group == _STRING:
+                    row.append(found.replace("''", "'") if "'" in found else found)
+                elif group == _WORDED:
+                    row.append(_WORDS[found.lower()])
+                elif group == _DECIMAL:
+                    row.append(Decimal(found))
+                elif group < _PLACE:
+                    value = float(found) if group == _NUMBER else _time(match)
+                    if value is None or value in _INFINITE:
                         return None
                     row.append(value)
-                elif word is not None:
-                    row.append(_WORDS[word.lower()])
-                elif decimal is not None:
-                    row.append(Decimal(decimal))
-                elif number is not None:
-                    if isinf(float(number)):
-                        return None
-                    row.append(float(number))
                 else:
-                    places += place is not None
+                    places += group == _PLACE
                     has_params = True
-                    row.append(Param(str(places) if place is not None else key))
+                    row.append(Param(str(places) if group == _PLACE else found))
             except ValueError:  # a number of thousands of digits
                 return None
-            if after == ")":
+            if text[at - 1] == ")":
                 break
         rows.append(tuple(row))
         opening = _NEXT_ROW.match(text, at)
     return (tuple(rows), at, has_params) if rows else None
 
 
-def _typed(kind: str, text: str) -> object | None:
+def _time(match: re.Match[str]) -> object | None:
     """``TIMESTAMP '…'`` and its kind as a Python value; None when the text is unusual."""
-    if kind == "TIME":
-        match = _TIME.fullmatch(text)
-        if match is None:
-            return None
-        micros = int((match[4] or "0").ljust(6, "0"))
-        return time(int(match[1]), int(match[2]), int(match[3]), micros)
-    if kind == "DATE" and not _DATE.fullmatch(text):
-        return None
-    moment = parse_timestamp(text)
-    if moment is None:
-        return None
-    if kind == "DATE":
-        return date(moment.year, moment.month, moment.day)
-    if (moment.tzinfo is None) == (kind == "TIMESTAMP"):
-        return moment
-    return None if kind == "TIMESTAMP" else moment.replace(tzinfo=UTC)
+    kind = match[6].upper()
+    return time_value(TIMESTAMPTZ if kind == "TIMESTAMPTZ" else kind, match[7])
 
 
 def _check_widths(rows: Rows, columns: tuple[str, ...] | None, position: Position) -> None:
@@ -230,14 +238,14 @@ def _read_body(
                 hint="write VALUES (…), or DEFAULT VALUES for a row of defaults",
                 position=cursor.position(cursor.peek()),
             )
-        stop = cursor.tokens[end - 1].end + 1
-        found = _read_rows(cursor.text, cursor.tokens[start].end + 1)
+        first, stop = cursor.tokens[start].end + 1, cursor.tokens[end - 1].end + 1
+        found = _read_literals(cursor.text, first)
         if found is not None and found[1] == stop:
-            _check_widths(found[0], columns, position)
-            if not found[2]:
-                return Insert(table, columns, found[0], None, tail, text=text, position=position)
-            template = found[0]
-        else:
+            values = found[0]
+            if not by_name or not isinstance(values, LiteralRows):
+                return _insert(table, columns, values, tail, text, position)
+        template = _read_template(cursor.text, first, stop, columns, position)
+        if template is None:
             _refuse_default(cursor, start, end)
             _refuse_infinite(cursor, start, end)
     query = parse_body(cursor, start, end)
@@ -246,6 +254,17 @@ def _read_body(
     return Insert(
         table, columns, None, query, tail, by_name, template, text=text, position=position
     )
+
+
+def _read_template(
+    text: str, at: int, stop: int, columns: tuple[str, ...] | None, position: Position
+) -> Rows | None:
+    """Rows of literals and parameters that end at an offset."""
+    found = _read_rows(text, at)
+    if found is None or found[1] != stop:
+        return None
+    _check_widths(found[0], columns, position)
+    return found[0]
 
 
 def _body_end(cursor: Cursor) -> int:
@@ -291,6 +310,8 @@ def _refuse_infinite(cursor: Cursor, start: int, end: int) -> None:
 
 def _refuse_default(cursor: Cursor, start: int, end: int) -> None:
     for index in range(start + 1, end - 1):
+        if cursor.tokens[index].text.upper() != "DEFAULT":
+            continue
         here = Cursor(cursor.text, cursor.tokens, index - 1)
         around = here.word() in ("(", ",") and here.word(2) in (")", ",")
         if here.word(1) == "DEFAULT" and around:

@@ -5,7 +5,8 @@
    ``sources``, ``views``, ``variables``).
 3. ``bodies`` gives queries and expressions to the stock sqlglot parser.
 
-A stream of INSERTs with literal rows takes a shorter way past all three (``inserts``).
+A stream of INSERTs with literal rows takes a shorter way past all three (``inserts``), long lists
+of constants become one token each (``lists``).
 Whatever is wrong with the text, the error is a TidemillError with its place in the whole input.
 """
 
@@ -19,6 +20,7 @@ from sqlglot.tokenizer_core import Token
 from tidemill.errors import (
     Position,
     SqlSyntaxError,
+    TidemillError,
     UnknownNameError,
     UnsupportedError,
     did_you_mean,
@@ -36,6 +38,7 @@ from tidemill.sql.heads import (
     read_vacuum,
 )
 from tidemill.sql.inserts import read_fast_insert, read_insert
+from tidemill.sql.lists import tokenize_lists
 from tidemill.sql.names import position_of, table_name_of
 from tidemill.sql.sources import read_create_source
 from tidemill.sql.spelling import pivot_in_brackets
@@ -58,15 +61,26 @@ def parse(text: str) -> list[Statement]:
     statements, at = _fast_inserts(text)
     if at >= len(text) and statements:
         return statements
-    tokens = tokenize(text)
-    for chunk in split(tokens):
-        if chunk[0].start >= at:
-            statements.append(_read_statement(text, chunk))
+    statements += _read_with_lists(text, at) or _read_tokens(text, at, tokenize(text))
     if not statements:
         raise SqlSyntaxError(
             "there is no statement", hint="write one, for example SHOW TABLES", position=_START
         )
     return statements
+
+
+def _read_with_lists(text: str, at: int) -> list[Statement]:
+    """The statements from an offset on, if the text has long lists and nothing is wrong with it."""
+    tokens = tokenize_lists(text)
+    try:
+        return _read_tokens(text, at, tokens) if tokens is not None else []
+    except TidemillError:
+        return []  # what is wrong is said of the tokens themselves
+
+
+def _read_tokens(text: str, at: int, tokens: list[Token]) -> list[Statement]:
+    chunks = [chunk for chunk in split(tokens) if chunk[0].start >= at]
+    return [_read_statement(text, chunk) for chunk in chunks]
 
 
 def parse_one(text: str) -> Statement:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from sqlglot import exp
 
 from tidemill.errors import Position
+from tidemill.sql.literal_rows import LiteralRows
 from tidemill.types import Column
 
 
@@ -236,7 +237,8 @@ class Insert(Statement):
     parser could read itself (the fast path); otherwise ``query`` is the VALUES or SELECT body.
     ``tail`` is anything after the body (ON CONFLICT, RETURNING), for reference tables only.
     ``template`` is set beside ``query`` when every value is a literal or a parameter: rows with
-    ``params.Param`` in them, for ``params.bind_rows``. DEFAULT VALUES is one row of no columns."""
+    ``params.Param`` in them, for ``params.bind_rows``. DEFAULT VALUES is one row of no columns.
+    ``literals`` is set in place of both where casts or intervals are among the literals."""
 
     table: str
     columns: tuple[str, ...] | None
@@ -245,6 +247,7 @@ class Insert(Statement):
     tail: str = ""
     by_name: bool = False
     template: tuple[tuple[object, ...], ...] | None = None
+    literals: LiteralRows | None = None
 
 
 @dataclass(frozen=True)

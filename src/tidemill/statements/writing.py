@@ -7,12 +7,14 @@ accepted by the same rules and inserted by DuckDB. Either way a statement is all
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 from sqlglot import exp
 
-from tidemill.accept.rows import Checked, divert_hint, read
+from tidemill.accept.literals import accept_literals
+from tidemill.accept.rows import Checked, divert_hint, from_columns, read
 from tidemill.catalog.model import Table
 from tidemill.errors import (
     QueryError,
@@ -26,10 +28,11 @@ from tidemill.hot.table import HotTable
 from tidemill.result import Result, done
 from tidemill.sql import statements as st
 from tidemill.sql.inserts import DEFAULT
-from tidemill.sql.params import bind_rows
+from tidemill.sql.params import Params, bind_rows, check_params
 from tidemill.statements.call import Call, Handlers, RunQuery
 from tidemill.statements.changing import changed_rows
 from tidemill.statements.naming import check_writable
+from tidemill.statements.row_values import RowByRow
 from tidemill.statements.targets import Target, Targets
 from tidemill.subscribers import Subscribers
 from tidemill.types import quote
@@ -136,8 +139,12 @@ class Writer:
                 position=statement.position,
             )
         template = statement.rows if statement.rows is not None else statement.template
-        if template is not None:
-            rows = bind_rows(template, params)
+        if statement.literals is not None:
+            check_params((), params)
+            self._check_width(len(statement.literals.columns), columns, statement)
+            checked = accept_literals(target.acceptor, statement.literals, columns)
+        elif template is not None:
+            rows = self._bound(statement, template, params)
             if len(rows) == 1 and self._insert_single(target, rows[0], columns, statement):
                 return done("INSERT 1")
             checked = self._check_rows(target, rows, columns)
@@ -159,19 +166,29 @@ class Writer:
             plain = self._single(target, dict(zip(columns, row, strict=True)))
         return plain is not None and self._hot_of(target.table).append_row(plain)
 
+    def _bound(
+        self, statement: st.Insert, template: Sequence[tuple[Any, ...]], params: Params
+    ) -> Sequence[tuple[Any, ...]]:
+        if statement.rows is None:
+            return bind_rows(tuple(template), params)
+        check_params((), params)
+        return template
+
     def _check_rows(
         self, target: Target, rows: Sequence[Sequence[Any]], columns: Sequence[str]
     ) -> Checked:
         """Literal rows, in their order; DEFAULT as a value leaves the column out of its row."""
-        kept = []
         for row in rows:
             if len(row) != len(columns):
                 raise RowsRejectedError(
                     f"a row has {len(row)} values, {len(columns)} columns are wanted; "
                     "nothing was stored"
                 )
-            pairs = zip(columns, row, strict=True)
-            kept.append({name: value for name, value in pairs if value is not DEFAULT})
+        values = list(zip(*rows, strict=True))
+        if values and not any(value is DEFAULT for column in values for value in column):
+            return target.acceptor.accept(from_columns(columns, values, target.table))
+        pairs = [zip(columns, row, strict=True) for row in rows]
+        kept = [{name: v for name, v in row if v is not DEFAULT} for row in pairs]
         if not any(kept):
             return target.acceptor.accept(self._all_default(target, len(kept)))
         return target.acceptor.accept(read(kept, target.table, target.acceptor.defaults))
@@ -182,33 +199,31 @@ class Writer:
         call: Call[st.Insert],
         body: exp.Expression,
         columns: Sequence[str],
-        first_row: int = 1,
     ) -> Checked:
         statement = call.statement
-        query = st.Query(body, text=statement.text, position=statement.position)
+
+        def evaluate(part: exp.Expression) -> pa.Table:
+            query = st.Query(part, text=statement.text, position=statement.position)
+            return self._query(call.of(query)).table
+
         try:
-            answer = self._query(call.of(query)).table
+            answer = evaluate(body)
         except QueryError:
             rows = body.expressions if isinstance(body, exp.Values) and not call.params else []
             if len(rows) < 2:
                 raise
             # VALUES get one type a column, which a text and a time do not have: row by row, then.
-            bodies = [exp.Values(expressions=[row.copy()]) for row in rows]
-            parts = [
-                self._check_query(target, call, body, columns, number)
-                for number, body in enumerate(bodies, 1)
-            ]
-            batches = tuple(batch for part in parts for batch in part.batches)
-            return Checked(batches, tuple(bad for part in parts for bad in part.rejects))
+            names = _value_names(rows[0]) if statement.by_name else columns
+            wrong = partial(_wrong_width, columns=columns, statement=statement)
+            return RowByRow(target.acceptor, names, evaluate, wrong).check(rows)
         if statement.by_name:
             columns = answer.column_names
-        if answer.num_columns != len(columns):
-            raise RowsRejectedError(
-                f"the query gives {answer.num_columns} columns, {len(columns)} are wanted",
-                hint=f"the columns are {', '.join(columns)}",
-                position=statement.position,
-            )
-        return target.acceptor.accept(answer.rename_columns(columns), first_row)
+        self._check_width(answer.num_columns, columns, statement)
+        return target.acceptor.accept(answer.rename_columns(columns))
+
+    def _check_width(self, width: int, columns: Sequence[str], statement: st.Insert) -> None:
+        if width != len(columns):
+            raise _wrong_width(width, columns, statement)
 
     def _all_default(self, target: Target, count: int) -> pa.Table:
         first = target.table.columns[0]
@@ -250,3 +265,16 @@ def check_rejects(rejects: Sequence[tuple[str, str]], table: Table) -> None:
             detail=f"for example: {rejects[0][1]}",
             hint=divert_hint(table),
         )
+
+
+def _wrong_width(width: int, columns: Sequence[str], statement: st.Insert) -> RowsRejectedError:
+    return RowsRejectedError(
+        f"the query gives {width} columns, {len(columns)} are wanted",
+        hint=f"the columns are {', '.join(columns)}",
+        position=statement.position,
+    )
+
+
+def _value_names(row: exp.Expression) -> list[str]:
+    """What DuckDB calls the columns of VALUES."""
+    return [f"col{at}" for at in range(len(row.expressions))]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from decimal import Decimal
+from decimal import Context, Decimal
 from fractions import Fraction
 
 import numpy as np
@@ -16,8 +16,9 @@ from tidemill.accept.cast import Caster
 from tidemill.accept.nearest import nearest, nearest_within
 
 D = Decimal
+EXACT = Context(prec=80)  # the default one would round 38 digits to 28
 DECIMALS = st.builds(
-    lambda digits, scale: D(digits).scaleb(-scale),
+    lambda digits, scale: D(digits).scaleb(-scale, EXACT),
     st.one_of(st.integers(-(10**6), 10**6), st.integers(-(10**38) + 1, 10**38 - 1)),
     st.integers(0, 38),
 )

@@ -72,14 +72,30 @@ def test_literals(literal: str, value: object) -> None:
         "$$x$$",
         "1_000",
         "(SELECT 1)",
-        "1::BIGINT",
-        "INTERVAL '1' DAY",
+        "1::HUGEINT",
+        "INTERVAL '1.5' DAY",
     ],
 )
 def test_everything_else_is_a_query(value: str) -> None:
     insert = _insert(f"INSERT INTO t VALUES (1, {value})")
     assert insert.rows is None
     assert insert.query is not None
+
+
+@pytest.mark.parametrize("value", ["1::BIGINT", "CAST('1' AS INT)", "INTERVAL '1' DAY"])
+def test_casts_and_intervals_are_literals(value: str) -> None:
+    text = f"INSERT INTO t (a, b) VALUES (1, {value}), (-2, NULL)"
+    assert read_fast_insert(text, 0) is not None
+    for tail in ("", " -- end", " ON CONFLICT DO NOTHING", " RETURNING *"):
+        insert = _insert(text + tail)
+        assert insert.rows is None
+        assert insert.query is None
+        assert insert.literals is not None
+        assert insert.columns == ("a", "b")
+        assert [cell for _, cell in insert.literals.columns[0]] == [1, -2]
+        assert insert.tail == ("" if "--" in tail else tail.strip())
+    assert _insert(f"INSERT INTO t BY NAME VALUES ({value})").query is not None
+    assert _insert(f"INSERT INTO t VALUES ({value}), (?)").query is not None
 
 
 def test_head() -> None:

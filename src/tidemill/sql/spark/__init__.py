@@ -24,6 +24,7 @@ import sqlglot
 from sqlglot import exp
 
 from tidemill.errors import TidemillError
+from tidemill.sql.lists import spell_out_lists
 from tidemill.sql.params import placeholder_key
 from tidemill.sql.spark import oracle
 from tidemill.sql.spark.allowed import ALLOWED
@@ -100,6 +101,7 @@ def to_spark(
 
 def _translate(tree: exp.Expr, columns_of: ColumnsOf, values: Mapping[str, object]) -> SparkQuery:
     bound = _bind(tree.copy(), values)
+    spell_out_lists(bound)
     # Parsed again, so that every call is the node that a call in a text would be.
     query = sqlglot.parse_one(bound.sql(dialect="duckdb"), dialect="duckdb")
     queries = Queries(columns_of)
