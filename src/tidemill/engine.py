@@ -46,6 +46,7 @@ from tidemill.federation.duck import Duck
 from tidemill.federation.explain import analyze_lines, explain_lines, timed_lines
 from tidemill.federation.past import Pins
 from tidemill.federation.planner import Plan, make_plan, unbound_tables
+from tidemill.federation.reference_rows import ReferenceRows
 from tidemill.federation.references import References
 from tidemill.federation.routes import LOCAL, Router, Spark
 from tidemill.federation.runner import Runner
@@ -207,7 +208,15 @@ class Database:
         self._duck = duck
         self._guard = Guard(str(self.path), storage)
         self._runner = Runner(
-            duck, tier.tables, system, self._clock, self.catalog, pins, storage, self._guard
+            duck,
+            tier.tables,
+            system,
+            self._clock,
+            self.catalog,
+            pins,
+            storage,
+            self._guard,
+            ReferenceRows(lambda: references.changes),
         )
         house = House(
             self.catalog,

@@ -52,6 +52,7 @@ from tidemill.federation.planner import (
     Plan,
     Scan,
 )
+from tidemill.federation.reference_rows import ReferenceRows
 from tidemill.federation.scans import KEYS_MAX, Asked, wanted_of
 from tidemill.federation.system import SystemTables
 from tidemill.history.checking import Reads
@@ -219,6 +220,7 @@ class Runner:
         pins: Pins,
         storage: Storage,
         guard: Guard,
+        reference_rows: ReferenceRows,
     ) -> None:
         self._duck = duck
         self._hot = hot
@@ -228,6 +230,7 @@ class Runner:
         self._pins = pins
         self._storage = storage
         self._guard = guard
+        self._reference_rows = reference_rows
         self.views: ViewReader | None = None
 
     def run(
@@ -365,9 +368,13 @@ class Runner:
     def _read_first(self, plan: Plan, values: Mapping[str, object], moment: Moment) -> pa.Table:
         """The rows of a query that runs before the one that it is part of."""
         given = {key: values[key] for key in plan.keys}
-        filled = self._fill(plan, plan.values(given), moment)
-        table, _ = self._duck.query(filled.sql, filled.values, filled.sources, exact=True)
-        return table
+
+        def read() -> pa.Table:
+            filled = self._fill(plan, plan.values(given), moment)
+            rows, _ = self._duck.query(filled.sql, filled.values, filled.sources, exact=True)
+            return rows
+
+        return self._reference_rows.get(plan, given, read)
 
     def _rows_at_stake(self, scan: Scan, moment: Moment, known: Known) -> int:
         """How many rows of a stream would be read without any more keys."""
