@@ -9,6 +9,7 @@ from tidemill.assembly.memory import Memory
 from tidemill.assembly.store import Store
 from tidemill.executions import Executions
 from tidemill.federation.costs import RouteCosts
+from tidemill.federation.reference_rows import ReferenceRows
 from tidemill.federation.routes import Router, Spark
 from tidemill.federation.runner import Runner, ViewReader
 from tidemill.federation.scatter import Scatter
@@ -52,6 +53,7 @@ def build_reading(store: Store, memory: Memory, executions: Executions) -> Readi
             store.storage,
             guard,
             views,
+            ReferenceRows(lambda: store.references.changes),
         )
 
     house = House(

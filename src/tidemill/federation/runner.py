@@ -41,6 +41,7 @@ from tidemill.federation.planner import (
     Plan,
     Scan,
 )
+from tidemill.federation.reference_rows import ReferenceRows
 from tidemill.federation.scans import KEYS_MAX, Asked, wanted_of
 from tidemill.federation.system import SystemTables
 from tidemill.history.checking import Reads
@@ -215,6 +216,7 @@ class Runner:
         storage: Storage,
         guard: Guard,
         views: ViewReader,
+        reference_rows: ReferenceRows,
     ) -> None:
         self._duck = duck
         self._hot = hot
@@ -227,6 +229,7 @@ class Runner:
         self._deletes = Deletes(storage, duck)
         self._past = PastReader(catalog, pins, self._deletes)
         self._views = views
+        self._reference_rows = reference_rows
 
     def run(
         self, plan: Plan, params: Params, at_us: int | None = None
@@ -359,9 +362,13 @@ class Runner:
     def _read_first(self, plan: Plan, values: Mapping[str, object], moment: Moment) -> pa.Table:
         """The rows of a query that runs before the one that it is part of."""
         given = {key: values[key] for key in plan.keys}
-        filled = self._fill(plan, plan.values(given), moment)
-        table, _ = self._duck.query(filled.sql, filled.values, filled.sources, exact=True)
-        return table
+
+        def read() -> pa.Table:
+            filled = self._fill(plan, plan.values(given), moment)
+            rows, _ = self._duck.query(filled.sql, filled.values, filled.sources, exact=True)
+            return rows
+
+        return self._reference_rows.get(plan, given, read)
 
     def _rows_at_stake(self, scan: Scan, moment: Moment, known: Known) -> int:
         """How many rows of a stream would be read without any more keys."""

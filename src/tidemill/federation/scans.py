@@ -14,7 +14,7 @@ from tidemill.hot.values import Range
 from tidemill.hot.wanted import Alternatives, Branch, Condition, Wanted
 
 KEYS_MAX = 10_000  # a longer IN list is cheaper to scan for than to look up
-PARTNER_ROWS_MAX = 2_000  # of a table that is read before the stream it is joined with
+PARTNER_ROWS_MAX = 1_000  # of a table that is read before the stream it is joined with
 
 Asked = tuple[str, str, tuple[object, ...]]  # column, operator, constants
 

@@ -31,8 +31,8 @@ from tidemill.hot.wanted import Alternatives, Condition
 PICK_SHARE_MAX = 0.25
 # A key that is looked up costs as much as reading so many rows does: one among many numbers that
 # are searched for in one go, or one that is searched for by itself.
-KEY_ROWS = 8
-LONE_KEY_ROWS = 400
+KEY_ROWS = 128
+LONE_KEY_ROWS = 4_000
 LONE_KEYS = 16  # from here on, numbers are searched for in one go
 FEW_ROWS = 64  # with so few, no other index is asked
 
@@ -40,15 +40,22 @@ RowNumbers = npt.NDArray[Any]
 _NO_ROWS: RowNumbers = np.empty(0, dtype=np.uint32)
 
 
-@dataclass(frozen=True, slots=True)
 class Runs:
     """Rows of a block, counted before they are put together."""
 
-    count: int
-    take: Callable[[], RowNumbers]
+    __slots__ = ("_made", "count")
+
+    def __init__(self, count: int, made: RowNumbers | Callable[[], RowNumbers]) -> None:
+        """``made`` are the rows in ascending order, or makes them."""
+        self.count = count
+        self._made = made
+
+    def take(self) -> RowNumbers:
+        """The rows, each once and in ascending order."""
+        return self._made if isinstance(self._made, np.ndarray) else self._made()
 
 
-NOTHING = Runs(0, lambda: _NO_ROWS)
+NOTHING = Runs(0, _NO_ROWS)
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,12 +82,22 @@ class IndexWay:
     def is_equality(self) -> bool:
         return not self.ranges or all(r.low is not None and r.low == r.high for r in self.ranges)
 
+    @cached_property
+    def only_key(self) -> Any | None:
+        """The key, if it is asked for one alone."""
+        if self.key_count != 1 or not self.is_equality:
+            return None
+        return self.hashed[0] if self.hashed else self.ranges[0].low
+
     def find(self, block: Block) -> Runs | None:
         """Its rows in a block; None if the block has no directory of it, or too few rows for so
         many keys."""
         directory = block.directories.get(self.index.index_id)
         if directory is None:
             return None
+        if self.only_key is not None:
+            rows = directory.equal(self.only_key)
+            return Runs(len(rows), rows)
         cost = KEY_ROWS if self.words is not None else LONE_KEY_ROWS
         if self.key_count > LONE_KEYS and self.key_count * cost > block.rows:
             return None
@@ -93,12 +110,11 @@ class IndexWay:
         for r in self.ranges:
             is_equal = r.low is not None and r.low == r.high
             runs.append(directory.equal(r.low) if is_equal else directory.between(r))
-        if len(runs) == 1:
-            (only,) = runs
-            return Runs(len(only), lambda: only)
         runs = [run for run in runs if len(run)]
         if not runs:
             return NOTHING
+        if len(runs) == 1:
+            return Runs(len(runs[0]), lambda: np.sort(runs[0]))
         return Runs(sum(map(len, runs)), lambda: np.unique(np.concatenate(runs)))
 
 
@@ -256,7 +272,7 @@ def _hash_way(table: Table, index: Index, asked: tuple[Condition, ...]) -> Index
 def _runs_of(directory: Directory, words: npt.NDArray[Any]) -> Runs:
     starts, ends = directory.runs(words)
     count = int((ends - starts).sum())
-    return Runs(count, lambda: directory.gathered(starts, ends)) if count else NOTHING
+    return Runs(count, lambda: np.sort(directory.gathered(starts, ends))) if count else NOTHING
 
 
 def _inside(block: Block, low_us: int | None, high_us: int | None) -> Runs:
@@ -265,7 +281,7 @@ def _inside(block: Block, low_us: int | None, high_us: int | None) -> Runs:
         first, last = block.bounds(low_us, high_us)
         return Runs(max(last - first, 0), lambda: np.arange(first, last, dtype=np.uint32))
     rows = np.flatnonzero(in_span(block.times, low_us, high_us))
-    return Runs(len(rows), lambda: rows)
+    return Runs(len(rows), rows)
 
 
 def _within(found: Runs, block: Block, low_us: int | None, high_us: int | None) -> Runs:
@@ -274,4 +290,4 @@ def _within(found: Runs, block: Block, low_us: int | None, high_us: int | None) 
         return found
     rows = found.take()
     rows = rows[in_span(block.times[rows], low_us, high_us)]
-    return Runs(len(rows), lambda: rows)
+    return Runs(len(rows), rows)

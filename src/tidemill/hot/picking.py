@@ -57,7 +57,10 @@ class Picker:
     def __init__(self, wanted: Wanted, ways: tuple[Way, ...]) -> None:
         self._wanted = wanted
         self._ways = ways
+        self._has_span = wanted.low_us is not None or wanted.high_us is not None
         self._counts = {id(way): _Count() for way in ways}
+        self._only = ways[0] if len(ways) == 1 else None
+        self._only_count = self._counts[id(ways[0])] if ways else _Count()
 
     @property
     def uses(self) -> tuple[Use, ...]:
@@ -80,19 +83,40 @@ class Picker:
 
     def pick_block(self, block: Block) -> Picked | None:
         wanted = self._wanted
-        low, high = block.cut(wanted.low_us, wanted.high_us)
-        first, last = block.bounds(low, high) if block.is_ordered else (0, block.rows)
-        best = fewest(self._ways, block, self._note)
-        most = max(PICK_SHARE_MAX * block.rows, OUTSIDE_MAX * (last - first))
-        if best is not None and best[1].count <= most:
-            rows = _rows_of(block, best[1], low, high)
+        low = high = None
+        if self._has_span:
+            low, high = block.cut(wanted.low_us, wanted.high_us)
+        if self._ways:
+            rows = self._found(block, low, high)
             if rows is not None:
-                self._counts[id(best[0])].taken += 1
-                return Picked(block, rows=np.sort(rows)) if len(rows) else None
+                return Picked(block, rows=rows) if len(rows) else None
         horizon_us = wanted.horizon_us
-        if not block.is_ordered and horizon_us is not None and horizon_us > block.time_min_us:
+        if block.is_ordered:
+            first, last = block.bounds(low, high)
+            return Picked(block, first, last - first) if first < last else None
+        if horizon_us is not None and horizon_us > block.time_min_us:
             return _picked_rows(block, np.flatnonzero(in_span(block.times, low, high)))
-        return Picked(block, first, last - first) if first < last else None
+        return Picked(block, 0, block.rows)
+
+    def _found(self, block: Block, low_us: int | None, high_us: int | None) -> RowNumbers | None:
+        """The rows that the best way names; None if it is better to read the block."""
+        if self._only is None:
+            best = fewest(self._ways, block, self._note)
+            if best is None:
+                return None
+            count, runs = self._counts[id(best[0])], best[1]
+        else:  # as most lookups are: without the detour
+            found = self._only.find(block)
+            if found is None:
+                self._note(self._only, None)
+                return None
+            count, runs = self._only_count, found
+            count.asked += 1
+            count.rows += runs.count
+        rows = _rows_of(block, runs, low_us, high_us)
+        if rows is not None:
+            count.taken += 1
+        return rows
 
     def pick_piece(self, piece: Piece, time_column: str) -> Picked | None:
         """The tail has no directories: test its few rows one column at a time."""
@@ -110,8 +134,12 @@ def _rows_of(
     """The rows that a way names, in the span; None if they are too many to pick them."""
     most = PICK_SHARE_MAX * block.rows
     is_cut = low_us is not None or high_us is not None
-    if runs.count > most and not is_cut:
-        return None
+    if runs.count > most:
+        if not is_cut:
+            return None
+        first, last = block.bounds(low_us, high_us) if block.is_ordered else (0, block.rows)
+        if runs.count > OUTSIDE_MAX * (last - first):
+            return None
     rows = runs.take()
     if is_cut and len(rows):
         rows = rows[in_span(block.times[rows], low_us, high_us)]

@@ -83,7 +83,7 @@ def test_a_large_table_stays_where_it_is(db: Database) -> None:
     result = driven(found, involved(*range(driving.PARTNER_ROWS_MAX + 1)))
     assert result.plan is found
     assert result.sources == {}
-    assert result.joins[0].reason == "it has more than 2,000 rows"
+    assert result.joins[0].reason == "it has more than 1,000 rows"
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_one_of_two(db: Database) -> None:
     result = drive(found, lambda _: 10**6, lambda each: small if each.alias == "i" else large)
     assert list(result.sources) == [found.partners[0].source]
     assert "reference.main" in result.plan.sql
-    assert [join.reason for join in result.joins] == ["", "it has more than 2,000 rows"]
+    assert [join.reason for join in result.joins] == ["", "it has more than 1,000 rows"]
 
 
 def test_a_plan_without_partners_reads_nothing_first(db: Database) -> None:

@@ -93,7 +93,10 @@ def test_a_block_without_a_directory_has_no_way(table: Table) -> None:
 
 
 @pytest.mark.parametrize("index", [ORDERED_K, HASHED_K])
-def test_many_numbers_are_searched_for_in_one_go(index: Index) -> None:
+def test_many_numbers_are_searched_for_in_one_go(
+    index: Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(choice, "KEY_ROWS", 8)
     table = make_table(indexes=(index,))
     block = block_of([(NOW_US + n, n % 500, "", 0.0) for n in range(1_000)], (index,))
     wanted = [*range(0, 90, 3), 77, 999, -1, 2**70]
@@ -110,7 +113,7 @@ def test_many_numbers_are_searched_for_in_one_go(index: Index) -> None:
 
 
 def test_too_many_keys_are_not_looked_up(table: Table, block: Block) -> None:
-    many = equal("k", *range(1_000 // choice.KEY_ROWS + 1))
+    many = equal("k", *range(choice.LONE_KEYS + 1))  # too few rows for so many
     assert ways_of(table, [many])[0].find(block) is None
     texts = equal("s", *map(str, range(choice.LONE_KEYS + 1)))
     by_text = next(way for way in ways_of(table, [texts]) if way.name == "by_text")
