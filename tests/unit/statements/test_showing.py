@@ -40,7 +40,7 @@ class OneTable:
         ("SHOW INDEXES", "indexes", None),
         ("SHOW INDEXES ON t", "indexes", ["T"]),
         ("SHOW PARTITIONS", "partitions", None),
-        ("SHOW PARTITIONS OF t", "partitions", ["T"]),
+        ("SHOW PARTITIONS ON t", "partitions", ["T"]),
         ("DESCRIBE t", "columns", ["T"]),
     ],
 )
