@@ -41,7 +41,7 @@ def status_row(views: Views, live: LiveView, snapshot: Snapshot) -> dict[str, An
         "streams": list(live.parts.streams),
         "state": _state_of(live, followers),
         "groups": sum(_groups(each, live) for each in followers),
-        "state_bytes": sum(each.kept.nbytes for each in followers if each.is_built),
+        "state_bytes": sum(each.nbytes for each in followers),
         "rows_in": rows_in,
         "rows_out": live.answer.table.num_rows if live.answer is not None else None,
         "insert_ns_row": seconds * 1e9 / rows_in if rows_in else None,
@@ -73,9 +73,9 @@ def _state_of(live: LiveView, followers: list[Follower]) -> str:
 
 def _groups(follower: Follower, live: LiveView) -> int:
     own = {digest.table_id for digest in live.digests}
-    if not follower.is_built:
-        return 0
     with follower.lock:
+        if not follower.is_built:  # one that fails has no state from that moment on
+            return 0
         return sum(follower.kept.groups(d.table_id) for d in follower.digests if d.table_id in own)
 
 
