@@ -68,8 +68,8 @@ class Published:
         self.moved_seq = 0  # history holds the rows up to here
         # Replaced rows behind moved_seq, which no move may write; with the last number that was
         # visible when they were. Only added to: a release makes another one.
-        self._dead: dict[int, int] = {}
-        self._buried: set[int] = set()  # rows of history that rows in memory replaced
+        self._gone: dict[int, int] = {}
+        self._removed: set[int] = set()  # rows of history that rows in memory replaced
         self._loaded: list[tuple[int, int]] = []  # numbers that were never in memory
         self._indexes = indexes
         self._time_column = table.time_column
@@ -91,7 +91,7 @@ class Published:
     @property
     def nbytes(self) -> int:
         held = self._block_bytes + self._tail_bytes + self.late.nbytes + self.rejected.nbytes
-        marked = len(self._dead) + len(self._buried)
+        marked = len(self._gone) + len(self._removed)
         return held + len(self._rows) * ROW_BYTES_ESTIMATE + marked * SEQ_BYTES_ESTIMATE
 
     @property
@@ -133,21 +133,21 @@ class Published:
             self.last_seq = unit.first_seq + unit.row_count - 1
             self.shown_rows += unit.row_count
             if unit.replaced:
-                self.bury(unit.replaced)
+                self.remove(unit.replaced)
             if unit.late is not None:
                 self.late.add(unit.late, unit.first_seq)
             if unit.rejected is not None:
                 self.rejected.add(unit.rejected, unit.first_seq)
 
-    def bury(self, replaced: Iterable[int]) -> None:
-        """Rows gave way to newer ones: those in memory leave it, those in history are hidden."""
+    def remove(self, replaced: Iterable[int]) -> None:
+        """Newer rows replaced these: those in memory leave it, those in files no longer count."""
         with self.lock:
             self._view = None
             for seq in replaced:
                 if seq <= self.moved_seq or self.is_loaded(seq):
-                    self._buried.add(seq)
+                    self._removed.add(seq)
                 else:
-                    self._dead[seq] = self.last_seq
+                    self._gone[seq] = self.last_seq
                     self._replaced.add(seq)
 
     def add_loaded(self, first_seq: int, last_seq: int) -> None:
@@ -246,24 +246,24 @@ class Published:
                     self._tail,
                     self.last_seq,
                     self.moved_seq,
-                    frozenset(self._buried),
-                    self._dead,
+                    frozenset(self._removed),
+                    self._gone,
                     self.shown_rows,
                     self.expired_rows,
                     self._expired_us,
                 )
             return self._view
 
-    def dead_up_to(self, seq: int) -> frozenset[int]:
+    def replaced_up_to(self, seq: int) -> frozenset[int]:
         """The rows up to a sequence number that were replaced and not moved."""
         with self.lock:
-            return frozenset(dead for dead in self._dead if dead <= seq)
+            return frozenset(each for each in self._gone if each <= seq)
 
-    def release(self, moved_seq: int, unwritten: frozenset[int], deleted: frozenset[int]) -> None:
+    def release(self, moved_seq: int, left_out: frozenset[int], deleted: frozenset[int]) -> None:
         """History holds the rows up to a sequence number now: let go of them.
 
-        ``unwritten`` are the dead rows that the move left out: rows that died since are in its
-        files and must be hidden there. ``deleted`` are buried rows that its files delete."""
+        ``left_out`` are the replaced rows that the move did not write: rows replaced since are in
+        its files and are removed there. ``deleted`` are removed rows that its files delete."""
         with self.lock:
             if moved_seq <= self.moved_seq:
                 return
@@ -271,10 +271,10 @@ class Published:
             self._apply_replaced()
             self.moved_seq = moved_seq
             self._loaded = [span for span in self._loaded if span[1] > moved_seq]
-            self._buried -= deleted
-            died = {seq for seq in self._dead if seq <= moved_seq}
-            self._buried |= died - unwritten
-            self._dead = {seq: by for seq, by in self._dead.items() if seq > moved_seq}
+            self._removed -= deleted
+            moved = {seq for seq in self._gone if seq <= moved_seq}
+            self._removed |= moved - left_out
+            self._gone = {seq: by for seq, by in self._gone.items() if seq > moved_seq}
             dropped = [block for block in self._blocks if block.first_seq <= moved_seq]
             cut = [block.after(moved_seq, self._indexes) for block in dropped]
             added = [block for block in cut if block is not None]
@@ -367,7 +367,7 @@ class Published:
                 return True
             # Rows that were replaced and not moved: the past reads them. Where rows never move, it
             # begins with what memory holds.
-            if self.moved_seq and any(first_seq <= seq < following for seq in self._dead):
+            if self.moved_seq and any(first_seq <= seq < following for seq in self._gone):
                 return True
             parts: tuple[Block | Piece, ...] = (*self._blocks, *self._tail)
             return any(p.first_seq < following and p.last_seq >= first_seq for p in parts)

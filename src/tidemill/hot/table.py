@@ -85,7 +85,9 @@ class HotTable:
         for span in sorted(loaded):
             if span[1] > moved_seq:
                 self.published.add_loaded(*span)
-        self.forgotten: frozenset[str] = frozenset()  # files of deletes that memory obeys
+        self.applied_deletes: frozenset[str] = (
+            frozenset()
+        )  # files of deletes that memory has carried out
         self.marks = Marks()
         self.windows = Windows()
         self.costs = ScanCosts()
@@ -390,16 +392,16 @@ class HotTable:
         need not look into those files for them any more."""
         held = [seq for seq in seqs if not self.published.is_loaded(seq)]
         with self._publish_lock:
-            self.published.bury(held)
+            self.published.remove(held)
             if self.primary is not None:
                 self.primary.forget(held)
-        self.forgotten = self.forgotten | frozenset(paths)
+        self.applied_deletes = self.applied_deletes | frozenset(paths)
 
-    def release(self, moved_seq: int, unwritten: frozenset[int], deleted: frozenset[int]) -> None:
+    def release(self, moved_seq: int, left_out: frozenset[int], deleted: frozenset[int]) -> None:
         """The catalog says that history holds the rows up to a sequence number: let go of them,
         of the log that kept them, and of writers who wait for room."""
         with self._publish_lock:
-            self.published.release(moved_seq, unwritten, deleted)
+            self.published.release(moved_seq, left_out, deleted)
             if self.primary is not None:
                 self.primary.settle(moved_seq)
             self.marks.forget(moved_seq)

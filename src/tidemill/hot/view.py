@@ -56,8 +56,8 @@ class View:
     tail: tuple[Piece, ...]
     published_seq: int
     moved_seq: int = 0
-    buried: frozenset[int] = frozenset()  # rows of history that rows held here replaced
-    dead: Mapping[int, int] = field(default_factory=dict)  # replaced, up to which number visible
+    removed: frozenset[int] = frozenset()  # rows of history that rows held here replaced
+    gone: Mapping[int, int] = field(default_factory=dict)  # replaced, up to which number visible
     shown_rows: int = 0  # that were published since the start
     expired_rows: int = 0  # that retention took from memory since then
     expired_us: int = TIME_US_MIN  # no row of them is newer
@@ -77,13 +77,13 @@ class View:
             interval=self.interval.changed(added, dropped),
             tail=tuple(piece for piece in rest if piece is not None),
             moved_seq=moved_seq,
-            buried=self.buried | self._died(moved_seq),
+            removed=self.removed | self._removed_by(moved_seq),
         )
 
-    def _died(self, moved_seq: int) -> set[int]:
+    def _removed_by(self, moved_seq: int) -> set[int]:
         """Rows that this view does not hold any more, and that a move may have written."""
-        dead = list(self.dead.items())  # it may grow meanwhile
-        return {seq for seq, by in dead if seq <= moved_seq and by <= self.published_seq}
+        gone = list(self.gone.items())  # it may grow meanwhile
+        return {seq for seq, by in gone if seq <= moved_seq and by <= self.published_seq}
 
     @cached_property
     def rows(self) -> int:

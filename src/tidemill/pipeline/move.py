@@ -153,7 +153,7 @@ class Move:
     upto_seq: int
     tasks: tuple[MoveTask, ...]
     rows: int
-    unwritten: frozenset[int] = frozenset()
+    left_out: frozenset[int] = frozenset()
     deleted: frozenset[int] = frozenset()
     reason: str = ""
     digests: tuple[DigestWork, ...] = ()
@@ -177,12 +177,13 @@ def plan_move(
     upto_seq: int,
     storage: Storage,
     *,
-    unwritten: frozenset[int],
+    left_out: frozenset[int],
     reason: str,
     digests: tuple[DigestWork, ...] = (),
     replaced: frozenset[int] = frozenset(),
 ) -> Move:
-    """The move of a view's rows up to a sequence number. ``unwritten`` are dead rows; so are
+    """The move of a view's rows up to a sequence number. ``left_out`` are rows that
+    were replaced; so are
     those ``replaced``, unless the view still has them."""
     live, past = live_of(view, upto_seq), Live.of(replaced)
     chosen = _segments_between(list(segments), view.moved_seq, upto_seq)
@@ -208,8 +209,8 @@ def plan_move(
         upto_seq,
         tuple(tasks),
         live.rows,
-        unwritten,
-        view.buried,
+        left_out,
+        view.removed,
         reason,
         digests,
     )
@@ -317,7 +318,7 @@ class MoveJob:
             point("move.committed")
             follow_table(self.hot, self.catalog)
             self.hot.settle_packages(packages)
-            self.hot.release(move.upto_seq, move.unwritten, move.deleted)
+            self.hot.release(move.upto_seq, move.left_out, move.deleted)
             point("move.released")
         return replace(outcome, value=move)
 
@@ -328,9 +329,9 @@ class MoveJob:
         last = max(view.published_seq, reached)
         upto = last if self.upto_seq is None else min(self.upto_seq, view.published_seq)
         upto = max(upto, view.moved_seq)
-        # The dead before the living: a row that dies in between is then in neither list, and is
-        # hidden in files that do not hold it, which does no harm.
-        dead = self.hot.published.dead_up_to(upto)
+        # Replaced rows before the rest: one that is replaced in between is then in neither list; it
+        # is removed from files that do not hold it, which does no harm.
+        replaced = self.hot.published.replaced_up_to(upto)
         view = self.hot.view()
         segments = self.hot.log.segments if upto > view.moved_seq else ()
         return plan_move(
@@ -340,11 +341,11 @@ class MoveJob:
             segments,
             upto,
             self.storage,
-            unwritten=dead,
+            left_out=replaced,
             reason=self.reason,
             digests=digests,
-            # once more, since those that died in between were rows of the table as well
-            replaced=self.hot.published.dead_up_to(upto),
+            # once more, since those replaced in between were rows of the table as well
+            replaced=self.hot.published.replaced_up_to(upto),
         )
 
     def _deletes(self, move: Move) -> list[NewFile]:

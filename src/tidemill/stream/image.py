@@ -63,13 +63,13 @@ class Image:
     @property
     def removed(self) -> Removed:
         """Rows of files that no longer count."""
-        return Removed.of(self.history.deletes, self.view.buried)
+        return Removed.of(self.history.deletes, self.view.removed)
 
     def in_files(self, wanted: Wanted, seq_range: SeqRange | None = None) -> HistoryScan:
         """What a scan reads of history; with a range, rows of these numbers only."""
         if not self.history.files:
             return HistoryScan((), 0)
-        part = pruned_scan(self.history, wanted, Removed.of((), self.view.buried))
+        part = pruned_scan(self.history, wanted, Removed.of((), self.view.removed))
         times = retained(self.table, wanted.horizon_us)
         part = replace(part, times=times, seq_range=seq_range)
         return HistoryScan((part,), 0 if part.pruned is None else part.pruned.total_files)
@@ -88,7 +88,7 @@ class Image:
 def look(hot: HotTable, now: NowBounds | None = None) -> Look:
     """Look at a table; ``now`` is another moment that counts as now."""
     now = now or bounds_of(hot)
-    applied = hot.forgotten
+    applied = hot.applied_deletes
     return Look(hot, now, horizon_of(hot, now), applied, hot.view())
 
 

@@ -90,7 +90,7 @@ class PastReader:
 
     def _replaced(self, hot: HotTable, view: View, span: SeqRange, history: History) -> pa.Table:
         """Rows of a span that were replaced in memory since then, from the log."""
-        replaced = list(view.dead.items())  # it may grow meanwhile
+        replaced = list(view.gone.items())  # it may grow meanwhile
         seqs = {seq for seq, by in replaced if span[0] <= seq <= span[1] <= by}
         deletes = _reaching(history, span) if seqs else ()
         if deletes:

@@ -396,7 +396,7 @@ def test_rows_of_history_are_counted_exactly(db: Database) -> None:
     (file,) = image.history.files
     storage = db._keeping.storage
     counted = LiveRows(db._duck, storage)
-    nothing_newer = replace(image.view, buried=frozenset())
+    nothing_newer = replace(image.view, removed=frozenset())
     assert counted(replace(image, view=nothing_newer)) == 20
     assert counted(image) == 15
     named = [*range(1, 4), *range(1_000, 1_100)]

@@ -215,7 +215,7 @@ def test_a_damaged_frame_ends_the_move(tmp_path: Path) -> None:
 
 
 def _plan(hot: HotTable, view: View, upto: int, folder: Path) -> Move:
-    dead = hot.published.dead_up_to(upto)
+    dead = hot.published.replaced_up_to(upto)
     return plan_move(
         "job",
         hot.table,
@@ -223,7 +223,7 @@ def _plan(hot: HotTable, view: View, upto: int, folder: Path) -> Move:
         hot.log.segments,
         upto,
         Storage(str(folder)),
-        unwritten=dead,
+        left_out=dead,
         reason="a test",
         replaced=dead,
     )
@@ -307,7 +307,7 @@ def test_an_empty_span_needs_no_task(tmp_path: Path) -> None:
         (),
         0,
         Storage(str(tmp_path / "data")),
-        unwritten=frozenset(),
+        left_out=frozenset(),
         reason="a test",
     )
     assert (move.tasks, move.rows) == ((), 0)
