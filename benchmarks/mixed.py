@@ -79,7 +79,7 @@ def run(options: Options) -> Report:
         "Latency is from the moment at which a query was due until its answer was there; a query "
         "that had to wait for its predecessor counts the waiting. Service time is without it.",
         f"The first {WARM_S:g} seconds of a run are not counted. Every run is a new process over a "
-        "new warehouse, with two million older rows already in files and Spark started.",
+        f"new warehouse, with {bench.past_rows:,} older rows already in files and Spark started.",
         "There is no peer: the comparison is Tidemill without moves.",
     ]
     return report

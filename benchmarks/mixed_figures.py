@@ -36,6 +36,8 @@ SECONDS, SECONDS_QUICK = 60.0, 6.0
 PHASE_21_S, PHASE_21_QUICK_S = 20.0, 2.0
 # 2.5 million rows of 40 bytes, 16 more for the index, at the fill of 0.6.
 BUFFER = {"memory": "240 MB", "durability": "batch", "hot": "1 second", "move_every": "10 seconds"}
+# A short run, to see that it works, would end before the first move.
+BUFFER_QUICK = {**BUFFER, "move_every": "2 seconds", "move_min": "500 kB"}
 POLICIES = ("periodic", "adaptive")
 
 Run = Callable[[dict[str, str], Plan], Told]
@@ -79,10 +81,13 @@ class Figures:
         self._report = report
         self._run = run
         self._is_quick = options.quick
+        self._buffer = BUFFER_QUICK if options.quick and not options.seconds else BUFFER
         self._seconds = options.seconds or (SECONDS_QUICK if options.quick else SECONDS)
         phase_s = PHASE_21_QUICK_S if options.quick else PHASE_21_S
         self._phase_s = options.seconds / len(RATES_21) if options.seconds else phase_s
         self._past_rows = options.smaller(2_000_000, 200_000)
+        told = ", ".join(f"{name} = {value}" for name, value in self._buffer.items())
+        report.systems.setdefault(OURS, {})["figures 19 to 21"] = told
         self._fig21: dict[str, Told] = {}
 
     def _told(
@@ -112,7 +117,7 @@ class Figures:
             for rate in rates:
                 for policy in POLICIES:
                     advance(f"{rate:,} rows/s, {policy}", 1)
-                    settings = {**BUFFER, "move": policy}
+                    settings = {**self._buffer, "move": policy}
                     told = self._told(settings, (rate,), self._seconds, WINDOWS_19_S)
                     found[policy].append((rate, told))
                     self._add_rate(rate, policy, told)
@@ -145,7 +150,7 @@ class Figures:
         with progress(len(ways), "mixed, Fig. 20") as advance:
             for what, rate in ways:
                 advance(what, 1)
-                settings = {**BUFFER, "move": "periodic", "move_every": "3 seconds"}
+                settings = {**self._buffer, "move": "periodic", "move_every": "3 seconds"}
                 if rate is None:
                     settings["memory"] = "4 GB"
                 seconds = min(self._seconds, 20.0)
@@ -163,7 +168,7 @@ class Figures:
         with progress(len(POLICIES), "mixed, Fig. 21") as advance:
             for policy in POLICIES:
                 advance(policy, 1)
-                told = self._told({**BUFFER, "move": policy}, RATES_21, self._phase_s)
+                told = self._told({**self._buffer, "move": policy}, RATES_21, self._phase_s)
                 self._fig21[policy] = told
                 self._add_policy(policy, told)
                 self._report.charts.append(_chart_21(policy, told))

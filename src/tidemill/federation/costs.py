@@ -10,8 +10,8 @@ takes however little it reads, for each way to run it; w(q) is how heavy this qu
 that read as much, which stands for the paper's own costs of each query q_i. All are measured as
 queries run:
 
-1. a query over one stream that reads few rows tells what is fixed, and so does one that takes less
-   than what was thought to be;
+1. a query over one stream that reads few rows, which should take no more than half of its time,
+   tells what is fixed, and so does one that takes less than what was thought to be;
 2. one that reads many tells what a row costs in the place where, by the present estimates, most of
    the time went: what is left of its time when the other parts are taken off;
 3. what the whole took over what was estimated is a measurement of w(q). Queries over several
@@ -40,7 +40,7 @@ from tidemill.smoothing import clamped
 LOCAL = "local"
 WAYS = (LOCAL, SPARK, SPARK_TASK, SPARK_SQL)
 FIXED_START_MS = {LOCAL: 3.0, SPARK: 300.0, SPARK_TASK: 300.0, SPARK_SQL: 1_000.0}
-ROWS_FEW, ROWS_MANY = 10_000, 100_000
+ROWS_MANY = 100_000  # fewer are few
 # Of the time of a query of many rows, its rows took this share at least.
 ROWS_SHARE_MIN = 0.1
 WEIGHT_MIN, WEIGHT_MAX = 1 / 32, 32.0
@@ -152,11 +152,11 @@ class RouteCosts:
     def _note_parts(self, priced: list[_Priced], way: str, elapsed_s: float) -> None:
         """Few rows tell what is fixed, many what a row costs where most of the time went."""
         now_us, fixed_s = self._clock.now_us(), self.fixed_s(way)
-        is_few = sum(each.part.rows for each in priced) < ROWS_FEW
-        if is_few or elapsed_s < fixed_s:
-            rows_s = sum(each.seconds for each in priced) if is_few else 0.0
+        rows_s = sum(each.seconds for each in priced)
+        is_few = sum(each.part.rows for each in priced) < ROWS_MANY
+        if elapsed_s < fixed_s or (is_few and 2 * rows_s <= elapsed_s):
             with self._lock:
-                found_ms = (elapsed_s - rows_s) * 1e3
+                found_ms = (elapsed_s - min(rows_s, elapsed_s / 2)) * 1e3
                 self._fixed_ms[way] = self._fixed_ms[way].after(found_ms, now_us)
             return
         unknown = [each for each in priced if each.cost is None]

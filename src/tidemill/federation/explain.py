@@ -21,7 +21,7 @@ from tidemill.federation.lookup import answer
 from tidemill.federation.planner import FRAME, HOT, SYSTEM, VIEW
 from tidemill.federation.profiling import FILE_SCAN, MEMORY_SCAN, Operator, Profile, profile
 from tidemill.federation.runner import Filled, Selected
-from tidemill.federation.scatter import SHIP, manner_of, split
+from tidemill.federation.scatter import GATHER, SHIP, manner_of, split
 from tidemill.sql.decompose import Decomposition
 from tidemill.stream.relation import FileScan
 
@@ -38,7 +38,7 @@ _NUMBERS = re.compile(r"(\[|\()((?:-?\d+, )+-?\d+)(\]|\))")
 def explain_lines(filled: Filled) -> list[str]:
     """The route, the scans with what their indices selected, then the SQL that runs."""
     why = f": {filled.reason}" if filled.reason else ""
-    lines = [f"route: {filled.route} ({filled.manner}){why}"]
+    lines = [f"route: {filled.route} ({_place(filled)}){why}"]
     for selected in filled.selected:
         lines += _scan_lines(selected, filled)
     if not filled.selected:
@@ -47,6 +47,18 @@ def explain_lines(filled: Filled) -> list[str]:
         lines += _split_lines(filled)
     lines.append(f"sql: {short_sql(filled)}")
     return lines
+
+
+_PLACES = {
+    SHIP: "DuckDB in one of Spark's tasks, over files and the hot rows that travel there",
+    GATHER: "DuckDB in this process, over hot blocks and the rows of files that tasks filtered",
+}
+
+
+def _place(filled: Filled) -> str:
+    """What runs the query, and where."""
+    manner = manner_of(filled) if filled.route == SPARK else None
+    return _PLACES.get(manner or "", filled.manner)
 
 
 def short_sql(filled: Filled) -> str:

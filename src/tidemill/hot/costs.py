@@ -18,6 +18,9 @@ MEMORY, FILES = "memory", "files"
 SPARK, SPARK_TASK, SPARK_SQL = "spark", "spark_task", "spark_sql"
 PLACES = (MEMORY, FILES, SPARK, SPARK_TASK, SPARK_SQL)
 START_NS = {MEMORY: 5.0, FILES: 30.0}
+# Before rows are let go that queries read, files must have proved to be so many times cheaper, by
+# so many queries of each place: memory hardly ever is the dearer one.
+CHEAPER_TIMES, CHEAPER_RUNS = 2.0, 10
 
 
 @dataclass(frozen=True)
@@ -58,7 +61,8 @@ class ScanCosts:
 
     @property
     def memory_is_cheaper(self) -> bool:
-        """c_b < c_h: whether a query gains when its rows are in memory. Until both were measured
-        it is taken for granted."""
+        """c_b < c_h: whether a query gains when its rows are in memory. That is taken for granted
+        unless measurements of both clearly say otherwise."""
         memory, files = self._costs[MEMORY], self._costs[FILES]
-        return not (memory.runs and files.runs) or memory.value < files.value
+        is_measured = min(memory.runs, files.runs) >= CHEAPER_RUNS
+        return not is_measured or memory.value < CHEAPER_TIMES * files.value

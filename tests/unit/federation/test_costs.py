@@ -165,6 +165,20 @@ def test_few_rows_tell_what_is_fixed_on_spark(db: Database, costs: RouteCosts) -
     assert costs.fixed_s(SPARK) == pytest.approx(0.12, rel=0.1)
 
 
+def test_rows_are_not_charged_with_what_is_fixed(db: Database, costs: RouteCosts) -> None:
+    """5 ms fixed, which is more than was thought, and 4 ns a row: short windows tell the one."""
+    few = filled(db, "SELECT sum(v) FROM s WHERE ts >= '1970-01-07 16:53:20'")
+    assert [part.rows for part in parts_of(few, LOCAL)] == [HOT - 79_200, 0]
+    fewer = filled(db, "SELECT sum(v) FROM s WHERE ts >= '1970-01-08 01:13:20'")
+    many = filled(db, NEW)
+    for _ in range(60):
+        for query in (fewer, many):
+            rows = sum(part.rows for part in parts_of(query, LOCAL))
+            costs.note(query, LOCAL, 0.005 + rows * 4e-9)
+    assert costs.fixed_s(LOCAL) == pytest.approx(0.005, rel=0.05)
+    assert cost(db, MEMORY) == pytest.approx(4, rel=0.3)
+
+
 def test_no_time_is_learnt_from_a_lookup(db: Database, costs: RouteCosts) -> None:
     query = filled(db, ALL)
     costs.note(replace(query, exact=[]), LOCAL, 1e6)

@@ -166,12 +166,14 @@ def test_sparks_route_shows_how_the_query_is_split(db: Database) -> None:
     assert "tm_partials" in line(lines, "merge: ")
     assert "tm_partials" in line(lines, "final: ")
     median = replace(fill(db, "SELECT median(v) FROM s"), route="spark")
+    assert "in one of Spark's tasks, over files and the hot rows" in explain_lines(median)[0]
     told = line(explain_lines(median), "ship: ")
     assert told.startswith("ship: 20 rows of memory travel to the task that runs the sql, since ")
     assert "median needs all values" in told
     db.sql(INSERT.format(120, 300))  # most rows are in memory now
     median = replace(fill(db, "SELECT median(v) FROM s"), route="spark")
     assert "median needs all values" in line(explain_lines(median), "gather: ")
+    assert "in this process, over hot blocks and the rows of files" in explain_lines(median)[0]
 
 
 # -- EXPLAIN ANALYZE

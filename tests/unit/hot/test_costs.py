@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from tidemill.hot.costs import FILES, MEMORY, SPARK, START_NS, ScanCosts
+from tidemill.hot.costs import CHEAPER_RUNS, FILES, MEMORY, SPARK, START_NS, ScanCosts
 from tidemill.smoothing import STEP_MAX, smoothed
 
 
@@ -49,17 +49,19 @@ def test_one_slow_query_does_not_change_the_picture() -> None:
     assert cost.value < 12
 
 
-def test_memory_is_the_cheaper_place_until_both_were_measured() -> None:
+def test_memory_is_the_cheaper_place_unless_files_clearly_are() -> None:
     costs = ScanCosts()
     for _ in range(30):
         costs.note(MEMORY, 500.0, 0)
     assert costs.memory_is_cheaper  # of files nothing is known
-    for _ in range(30):
+    for _ in range(CHEAPER_RUNS - 1):
         costs.note(FILES, 40.0, 0)
+    assert costs.memory_is_cheaper  # too little
+    costs.note(FILES, 40.0, 0)
     assert not costs.memory_is_cheaper
-    for _ in range(60):
-        costs.note(MEMORY, 4.0, 0)
-    assert costs.memory_is_cheaper
+    for _ in range(90):
+        costs.note(MEMORY, 70.0, 0)
+    assert costs.memory_is_cheaper  # a little more is no reason
 
 
 @given(some.floats(1e-6, 1e9), some.floats(-1e12, 1e12), some.integers(0, 10**6))
