@@ -190,13 +190,11 @@ def _insert(
             text = insert_text(types, rows, seed, is_mixed)
             for name, worker in held.items():
                 times[name].append(worker.call("insert", text))
-        for name, worker in held.items():
+        sums = [f"sum(c{at})" for at, kind in enumerate(types) if kind in ("BIGINT", "INTEGER")]
+        asked = f"SELECT count(*), {', '.join(sums)}, max(c3) FROM t"
+        answers = [worker.call("ask", asked)[1] for worker in held.values()]
+        for name in held:
             report.add(INSERTS, what, name, "s", times[name][1:])
-            sums = ", ".join(
-                f"sum(c{at})" for at, kind in enumerate(types) if kind in ("BIGINT", "INTEGER")
-            )
-            asked = f"SELECT count(*), {sums}, max(c3) FROM t"
-            answers = [other.call("ask", asked)[1] for other in held.values()]
             report.check(name, what, all(answer == answers[0] for answer in answers))
 
 
