@@ -73,8 +73,10 @@ def _state_of(live: LiveView, followers: list[Follower]) -> str:
 
 def _groups(follower: Follower, live: LiveView) -> int:
     own = {digest.table_id for digest in live.digests}
+    if not follower.is_built:  # who builds it holds the lock
+        return 0
     with follower.lock:
-        if not follower.is_built:  # one that fails has no state from that moment on
+        if not follower.is_built:  # it failed meanwhile
             return 0
         return sum(follower.kept.groups(d.table_id) for d in follower.digests if d.table_id in own)
 
