@@ -31,9 +31,12 @@ from tidemill.history.checking import check_files
 from tidemill.history.ordering import sort_by, words_of
 from tidemill.history.parquet import layout_of, write_parquet
 from tidemill.history.partitions import folder_name, partition_numbers, partition_of
+from tidemill.history.slices import group_ends
 from tidemill.history.storage import Storage
-from tidemill.history.writing import ROW_GROUP_ROWS, SEQ
+from tidemill.history.writing import SEQ
 from tidemill.types import literal, quote
+
+ROW_GROUP_ROWS = 122_880  # files of partials are read whole
 
 Rows = Sequence[pa.RecordBatch | pa.Table]
 
@@ -220,8 +223,9 @@ def _write(
     rows = packed(stored).combine_chunks()
     batch = rows.to_batches()[0]
     path = f"{digest.table_id}/{folder_name(origin.lo_us)}/{label}.parquet"
+    ends = tuple(group_ends([batch.num_rows], ROW_GROUP_ROWS))
     with _failing_as_ours(path), storage.create(path) as file:
-        write_parquet(file, batch, layout_of(batch, (), ROW_GROUP_ROWS), ROW_GROUP_ROWS)
+        write_parquet(file, batch, layout_of(batch, (), ends), ends)
     return NewFile(
         path=path,
         kind=FILE_DIGEST,
@@ -229,7 +233,7 @@ def _write(
         hi_us=origin.hi_us,
         rows=batch.num_rows,
         bytes=0,
-        row_groups=-(-batch.num_rows // ROW_GROUP_ROWS),
+        row_groups=len(ends),
         time_min_us=origin.time_us[0],
         time_max_us=origin.time_us[1],
         seq_min=origin.seqs[0],

@@ -35,7 +35,7 @@ from tidemill.errors import (
     TidemillError,
     UnknownNameError,
 )
-from tidemill.executions import cancellable
+from tidemill.federation.interrupting import Interruptible
 from tidemill.federation.reference_log import ReferenceLog
 from tidemill.permissions import make_folder, make_private
 from tidemill.threads import PerThread
@@ -178,7 +178,7 @@ class Duck:
         try:
             with self._in_use():
                 cursor = self.exact_cursor() if exact else self.cursor()
-                with cancellable(lambda _: cursor.interrupt()):
+                with Interruptible(cursor):
                     relation = relation_of(cursor, sql, params, sources)
                     if relation is None:
                         return pa.table({}), []
@@ -210,7 +210,7 @@ class Duck:
         try:
             with self._in_use():
                 cursor = self.exact_cursor() if exact else self.cursor()
-                with cancellable(lambda _: cursor.interrupt()):
+                with Interruptible(cursor):
                     yield cursor
         except (pa.ArrowException, OverflowError) as error:
             raise QueryError("the query failed", detail=str(error)) from error

@@ -472,7 +472,7 @@ class Runner:
             columns = frozenset({*columns, *asked, *scan.table.primary_key, "_seq"})
             if not any(scan.table.column(name) for name in columns):
                 columns |= {scan.table.columns[0].name}
-        return Reads(self._storage, scan.table.name, found.all_files, columns)
+        return Reads(self._storage, scan.table.name, found.all_files, columns, found.window)
 
     def _select_past(self, scan: Scan, moment: Moment, view: View, wanted: Wanted) -> Selected:
         assert scan.as_of is not None

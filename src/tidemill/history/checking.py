@@ -6,8 +6,9 @@ the owner):
 
 1. the blocks at the end are checked: they hold the footer, its statistics and the bloom filters, by
    which readers skip rows;
-2. the footer says where the columns lie; the blocks of those that are wanted are checked. A small
-   file is checked whole, which is less work than reading its footer;
+2. the footer says where the columns lie; the blocks of those that are wanted are checked, in a
+   window of time only those of row groups that can have rows of it. A small file is checked
+   whole, which is less work than reading its footer;
 3. what was checked is remembered by this process for ``RECHECK_S``, as long as size, inode and time
    of change of the file stay the same. Objects in a store are not changed in place: theirs are not
    looked at again before.
@@ -19,7 +20,6 @@ without checksums are read as they are.
 
 from __future__ import annotations
 
-import io
 import os
 import threading
 import time
@@ -28,17 +28,19 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from tidemill.catalog.model import FILE_DIGEST, NewFile
 from tidemill.checksums import BLOCK_BYTES, crc32, read_sums
 from tidemill.errors import DamagedFileError
+from tidemill.history.footers import Footer
 from tidemill.history.partitions import folder_name
 from tidemill.history.storage import Storage
+from tidemill.history.window import Window
 
 RECHECK_S = 24 * 3600.0
 WHOLE_BYTES_MAX = 4 * BLOCK_BYTES  # a file of that size is checked whole
 KNOWN_FILES_MAX = 200_000
+FOOTERS_MAX = 1_000  # of files that windows cut, kept for the next window
 THREADS_MAX = 4
 TOGETHER_BYTES_MIN = 32 * 2**20  # less than that is not worth threads
 _FOOTER_BYTES = 8
@@ -49,14 +51,20 @@ ReadAt = Callable[[int, int], bytes | memoryview]
 
 @dataclass(frozen=True)
 class Reads:
-    """Files that a statement reads: all their columns, or those named."""
+    """Files that a statement reads: all their columns, or those named, and all their rows, or
+    those of a window. Whoever gives a window has it in the SELECT that reads the files."""
 
     storage: Storage
     table: str
     files: tuple[NewFile, ...]
     columns: frozenset[str] | None = None
+    window: Window | None = None
 
     def check(self) -> None:
+        check_files(self.storage, self.table, self.files, self.columns, self.window)
+
+    def check_all_times(self) -> None:
+        """For a reader that may look at rows outside the window."""
         check_files(self.storage, self.table, self.files, self.columns)
 
 
@@ -75,6 +83,7 @@ class _Known:
 
 
 _known: dict[str, _Known] = {}
+_footers: dict[tuple[str, Identity, frozenset[str] | None, str], Footer] = {}
 _lock = threading.Lock()
 
 
@@ -83,11 +92,19 @@ def check_files(
     table: str,
     files: Sequence[NewFile],
     columns: Collection[str] | None = None,
+    window: Window | None = None,
 ) -> None:
     """Raise a DamagedFileError if a file is not what was written, as far as reading the named
-    columns (None: all) can meet it. ``table`` is for the error."""
-    lower = None if columns is None else frozenset(name.lower() for name in columns)
-    due = [entry for file in files if (entry := _due(storage, table, file, lower)) is not None]
+    columns (None: all) and the times of a window (None: all) can meet it. ``table`` is for the
+    error."""
+    named = columns if columns is None or window is None else {*columns, window.column.name}
+    lower = None if named is None else frozenset(name.lower() for name in named)
+    due = []
+    for file in files:
+        within = window if window is not None and window.cuts(file) else None
+        entry = _due(storage, table, file, lower, within)
+        if entry is not None:
+            due.append(entry)
     size = sum(entry.file.bytes for entry in due)
     if len(due) > 1 and size >= TOGETHER_BYTES_MIN:
         with ThreadPoolExecutor(min(THREADS_MAX, os.cpu_count() or 1), "tidemill-check") as pool:
@@ -104,13 +121,17 @@ def damaged_files(
     for table, file in files:
         if file.checksums is not None:
             try:
-                _Due(storage, table, file, None, None).check()
+                _Due(storage, table, file, None, None, None, None).check()
             except DamagedFileError as error:
                 yield file, error
 
 
 def _due(
-    storage: Storage, table: str, file: NewFile, columns: frozenset[str] | None
+    storage: Storage,
+    table: str,
+    file: NewFile,
+    columns: frozenset[str] | None,
+    window: Window | None,
 ) -> _Due | None:
     """What is left to check of a file; None if nothing is."""
     if file.checksums is None:
@@ -129,18 +150,37 @@ def _due(
         known = _Known(identity, time.monotonic() + RECHECK_S)
     elif known.covers(columns):
         return None
-    return _Due(storage, table, file, columns, known)
+    footer = None
+    if window is not None:
+        footer = _footers.get((place, identity, columns, window.column.name))
+        if footer is not None and _blocks(_spans(footer, window)) <= known.blocks:
+            return None
+    return _Due(storage, table, file, columns, window, known, footer)
+
+
+def _spans(footer: Footer, window: Window | None) -> list[tuple[int, int]]:
+    return footer.spans() if window is None else footer.spans(window.low_us, window.high_us)
+
+
+def _blocks(spans: Iterable[tuple[int, int]]) -> set[int]:
+    """The blocks in which some ranges of bytes lie."""
+    return {
+        block for low, high in spans for block in range(low // BLOCK_BYTES, -(-high // BLOCK_BYTES))
+    }
 
 
 @dataclass(frozen=True)
 class _Due:
-    """One file to check. With ``known``, only blocks that it does not have yet."""
+    """One file to check. With ``known``, only blocks that it does not have yet; with ``footer``,
+    those at its end are among these."""
 
     storage: Storage
     table: str
     file: NewFile
     columns: frozenset[str] | None
+    window: Window | None
     known: _Known | None
+    footer: Footer | None
 
     def check(self) -> None:
         file, known = self.file, self.known
@@ -158,44 +198,47 @@ class _Due:
                 _known[self.storage.place(file.path)] = known
 
     def _check(self, read_at: ReadAt) -> None:
-        size, known = self.file.bytes, self.known
-        if self.columns is None or size <= WHOLE_BYTES_MAX or known is None:
+        size, known, window = self.file.bytes, self.known, self.window
+        is_whole = self.columns is None and window is None
+        if is_whole or size <= WHOLE_BYTES_MAX or known is None:
             self._check_blocks(read_at, [(0, size)])
             if known is not None:
                 known.is_whole = True
             return
-        spans, tail = self._spans(read_at)
-        self._check_blocks(read_at, [(tail, size)])
-        self._check_blocks(read_at, spans)
-        known.columns |= self.columns
+        footer = self._footer(read_at) if self.footer is None else self.footer
+        self._check_blocks(read_at, [(footer.end, size)])
+        self._check_blocks(read_at, _spans(footer, window))
+        if window is not None:
+            self._keep(footer, window, known)
+        elif self.columns is not None:
+            known.columns |= self.columns
 
-    def _spans(self, read_at: ReadAt) -> tuple[list[tuple[int, int]], int]:
-        """Where the wanted columns lie, and where the last of all columns ends."""
+    def _footer(self, read_at: ReadAt) -> Footer:
+        """What the footer says of the wanted columns; it is checked before."""
         size = self.file.bytes
         self._check_blocks(read_at, [(size - _FOOTER_BYTES, size)])
         length = int.from_bytes(bytes(read_at(size - _FOOTER_BYTES, size))[:4], "little")
         begin = max(size - _FOOTER_BYTES - length, 0)
         self._check_blocks(read_at, [(begin, size)])
+        time_column = None if self.window is None else self.window.column.name
         try:
-            about = pq.read_metadata(io.BytesIO(b"PAR1" + bytes(read_at(begin, size))))
-            found = list(_chunks(about))
+            return Footer.read(bytes(read_at(begin, size)), self.columns, time_column)
         except pa.ArrowException as error:  # its checksum is right: it was written so
             raise self._damaged(f"its footer cannot be read: {error}") from error
-        wanted = self.columns or frozenset()
-        spans = [(low, high) for name, low, high in found if _is_of(name, wanted)]
-        return spans, max((high for _, _, high in found), default=0)
+
+    def _keep(self, footer: Footer, window: Window, known: _Known) -> None:
+        place = self.storage.place(self.file.path)
+        with _lock:
+            while len(_footers) >= FOOTERS_MAX:
+                _footers.pop(next(iter(_footers)))
+            _footers[place, known.identity, self.columns, window.column.name] = footer
 
     def _check_blocks(self, read_at: ReadAt, spans: Iterable[tuple[int, int]]) -> None:
         """Check the blocks of some ranges of bytes; neighbours are read one after the other."""
         assert self.file.checksums is not None
         sums = read_sums(self.file.checksums)
         done = self.known.blocks if self.known is not None else set()
-        wanted = {
-            block
-            for low, high in spans
-            for block in range(low // BLOCK_BYTES, -(-high // BLOCK_BYTES))
-        }
-        for block in sorted(wanted - done):
+        for block in sorted(_blocks(spans) - done):
             start = block * BLOCK_BYTES
             end = min(start + BLOCK_BYTES, self.file.bytes)
             if block >= len(sums) or crc32(read_at(start, end)) != sums[block]:
@@ -204,23 +247,6 @@ class _Due:
 
     def _damaged(self, reason: str) -> DamagedFileError:
         return _damaged(self.storage, self.table, self.file, reason)
-
-
-def _chunks(about: pq.FileMetaData) -> Iterable[tuple[str, int, int]]:
-    """The column chunks of a file: name, begin and end."""
-    for group in range(about.num_row_groups):
-        row_group = about.row_group(group)
-        for at in range(row_group.num_columns):
-            chunk = row_group.column(at)
-            begin = chunk.data_page_offset
-            if chunk.dictionary_page_offset is not None:
-                begin = min(begin, chunk.dictionary_page_offset)
-            yield chunk.path_in_schema.lower(), begin, begin + chunk.total_compressed_size
-
-
-def _is_of(path: str, columns: frozenset[str]) -> bool:
-    """Whether a column of a file belongs to one of those wanted; parts of nested ones do."""
-    return path in columns or any(path.startswith(f"{name}.") for name in columns)
 
 
 def _unreadable(storage: Storage, table: str, file: NewFile, error: OSError) -> DamagedFileError:

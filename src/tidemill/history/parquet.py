@@ -5,8 +5,9 @@
 - a dictionary where a sample shows few distinct values, and for texts and bytes that are all the
   same beside NULLs in some row group: DuckDB 2.0 takes such a group, when it is stored plainly and
   has statistics, to be constant, and forgets the NULLs;
-- bloom filters for indexed columns that do not order the file. Floating point columns get none:
-  0.0 equals -0.0, and their bits do not;
+- bloom filters for indexed columns that do not order the file, and for the one that does if its
+  values come and go with time and the filters are small. Floating point columns get none: 0.0
+  equals -0.0, and their bits do not;
 - least and greatest values of every plain column, which are what row groups are skipped by. A
   floating point column that holds NaN gets none: Parquet leaves NaN out of them, SQL calls it the
   greatest of all, and ``f > 5`` would lose rows.
@@ -17,7 +18,7 @@ are in docs/design/20261115-history-files.md.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,9 +27,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from tidemill.history.slices import spans_of
+
 SAMPLE_ROWS = 2_048
 DICTIONARY_SHARE_MAX = 0.25
 BLOOM_FALSE_POSITIVES = 0.01
+BLOOM_REPEATS_MIN = 16  # of a key in a row group: a filter takes two bytes for each key
+BLOOM_SHARED_MAX = 0.5
 
 
 @dataclass(frozen=True)
@@ -42,31 +47,41 @@ class Layout:
     blooms: dict[str, int]
 
 
-def layout_of(rows: pa.RecordBatch, indexed: Collection[str], group_rows: int) -> Layout:
-    """The layout of rows, of which columns are ``indexed`` without ordering the file."""
+def layout_of(
+    rows: pa.RecordBatch,
+    indexed: Collection[str],
+    ends: Sequence[int],
+    key: str | None = None,
+    is_whole: bool = True,
+) -> Layout:
+    """The layout of rows in row groups that end so, of which columns are ``indexed`` without
+    ordering the file; ``key`` orders its slices. Unless they are the whole file, its other rows may
+    hold anything."""
     dictionary, differences, statistics = [], [], []
     blooms = {}
+    start, end = max(spans_of(ends), key=lambda span: span[1] - span[0], default=(0, 0))
     for name, column in zip(rows.schema.names, rows.columns, strict=True):
         kind = column.type
         if "." in name or pa.types.is_nested(kind):
             continue  # the writer takes a dot for a step into a nested column
-        if not (pa.types.is_floating(kind) and _has_nan(column)):
+        if not (pa.types.is_floating(kind) and (not is_whole or _has_nan(column))):
             statistics.append(name)
-        if name in indexed and has_bloom(kind):
-            blooms[name] = _distinct(column.slice(0, group_rows))
-        if (_may_repeat(kind) and _repeats(column)) or _hides_nulls(column, group_rows):
+        is_indexed = name in indexed or (name == key and _comes_and_goes(column, ends))
+        if is_indexed and has_bloom(kind):
+            blooms[name] = _distinct(column.slice(start, end - start))
+        is_hiding = _may_hide_nulls(kind) if not is_whole else _hides_nulls(column, ends)
+        if (_may_repeat(kind) and _repeats(column)) or is_hiding:
             dictionary.append(name)
         elif _is_whole(kind):
             differences.append(name)
     return Layout(tuple(dictionary), tuple(differences), tuple(statistics), blooms)
 
 
-def write_parquet(target: Any, rows: pa.RecordBatch, layout: Layout, group_rows: int) -> None:
-    """Write rows to a path or an open file."""
-    pq.write_table(
-        pa.Table.from_batches([rows]),
+def open_parquet(target: Any, schema: pa.Schema, layout: Layout) -> pq.ParquetWriter:
+    """A writer to a path or an open file. Each table that it is given becomes a row group."""
+    return pq.ParquetWriter(
         target,
-        row_group_size=group_rows,
+        schema,
         compression="zstd",
         use_dictionary=list(layout.dictionary),
         column_encoding=dict.fromkeys(layout.differences, "DELTA_BINARY_PACKED"),
@@ -80,10 +95,45 @@ def write_parquet(target: Any, rows: pa.RecordBatch, layout: Layout, group_rows:
     )
 
 
+def write_groups(writer: pq.ParquetWriter, rows: pa.RecordBatch, ends: Sequence[int]) -> None:
+    """Write rows in row groups that end so."""
+    for start, end in spans_of(ends):
+        writer.write_batch(rows.slice(start, end - start), row_group_size=end - start)
+
+
+def write_parquet(target: Any, rows: pa.RecordBatch, layout: Layout, ends: Sequence[int]) -> None:
+    """Write rows to a path or an open file."""
+    with open_parquet(target, rows.schema, layout) as writer:
+        write_groups(writer, rows, ends)
+
+
 def has_bloom(kind: pa.DataType) -> bool:
     """Types whose equal values have equal bits, in Parquet and in DuckDB's filters."""
     is_bytes = pa.types.is_string(kind) or pa.types.is_binary(kind) or kind == pa.uuid()
     return bool(_is_whole(kind) or is_bytes)
+
+
+def _comes_and_goes(column: pa.Array, ends: Sequence[int]) -> bool:
+    """Whether row groups that have the same range of keys have few keys in common, and each key
+    several times: then a filter tells more than the range, and is small."""
+    spans = list(spans_of(ends))
+    if len(spans) < 2 or not has_bloom(column.type):
+        return False
+    first, last = (_known(column.slice(s, e - s)) for s, e in (spans[0], spans[-1]))
+    if not len(last) or len(first) < _distinct(first) * BLOOM_REPEATS_MIN:
+        return False
+    one, other = pc.min_max(first), pc.min_max(last)
+    is_apart = pc.or_(pc.less(one["max"], other["min"]), pc.less(other["max"], one["min"]))
+    if is_apart.as_py():
+        return False  # the ranges tell
+    shared = pc.mean(pc.is_in(first, value_set=last).cast(pa.int8())).as_py()
+    return bool(shared < BLOOM_SHARED_MAX)
+
+
+def _known(column: pa.Array) -> pa.Array:
+    """The values that are not NULL, of a type that has a least one."""
+    values = _storage(column.drop_null())
+    return values.cast(pa.binary()) if pa.types.is_fixed_size_binary(values.type) else values
 
 
 def _is_whole(kind: pa.DataType) -> bool:
@@ -104,24 +154,30 @@ def _repeats(column: pa.Array) -> bool:
     return _distinct(column) <= len(column) * DICTIONARY_SHARE_MAX
 
 
-def _hides_nulls(column: pa.Array, group_rows: int) -> bool:
+def _hides_nulls(column: pa.Array, ends: Sequence[int]) -> bool:
     """Whether bytes of some row group would look constant to DuckDB, NULLs and all."""
     kind = column.type
-    if not column.null_count or pa.types.is_primitive(kind) or pa.types.is_boolean(kind):
+    if not column.null_count or not _may_hide_nulls(kind):
         return False
     if not (pa.types.is_string(kind) or pa.types.is_binary(kind)):
         return True  # bytes of fixed size have no order here
-    for start in range(0, len(column), group_rows):
-        ends = pc.min_max(column.slice(start, group_rows))
-        if ends["min"].is_valid and ends["min"] == ends["max"]:
+    for start, end in spans_of(ends):
+        least = pc.min_max(column.slice(start, end - start))
+        if least["min"].is_valid and least["min"] == least["max"]:
             return True
     return False
 
 
+def _may_hide_nulls(kind: pa.DataType) -> bool:
+    return not (pa.types.is_primitive(kind) or pa.types.is_boolean(kind))
+
+
 def _distinct(column: pa.Array) -> int:
-    if isinstance(column, pa.ExtensionArray):
-        column = column.storage
-    return max(int(pc.count_distinct(column).as_py()), 1)
+    return max(int(pc.count_distinct(_storage(column)).as_py()), 1)
+
+
+def _storage(column: pa.Array) -> pa.Array:
+    return column.storage if isinstance(column, pa.ExtensionArray) else column
 
 
 def _has_nan(column: pa.Array) -> bool:

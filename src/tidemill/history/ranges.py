@@ -11,7 +11,7 @@ Times are microseconds and dates are days since 1970, as everywhere in Tidemill.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
@@ -153,6 +153,26 @@ def may_hold(found: Sequence[Bound], intervals: Sequence[Interval]) -> bool:
 def _ends(found: Sequence[Bound]) -> tuple[Any, Any]:
     form = found[2] if len(found) > 2 else None
     return _decoded(found[0], form), _decoded(found[1], form)
+
+
+def united(one: tuple[Bound, ...], other: tuple[Bound, ...]) -> tuple[Bound, ...]:
+    """The range of two columns, one after the other.
+
+    >>> united((1, 5), (3, None)), united(("9.5", "9.5", DECIMAL), ("10", "10", DECIMAL))
+    ((1, None), ('9.5', '10', 'decimal'))
+    """
+    if not one or not other:
+        return one or other
+    form = one[2] if len(one) > 2 else None
+    ends = [
+        None if None in (one[at], other[at]) else choose(one[at], other[at], key=_by_value(form))
+        for at, choose in ((0, min), (1, max))
+    ]
+    return (*ends, *one[2:])
+
+
+def _by_value(form: Bound) -> Callable[[Bound], Any]:
+    return lambda bound: _decoded(bound, form)
 
 
 def _meets(low: Any, high: Any, interval: Interval) -> bool:

@@ -3,22 +3,24 @@
 1. Batches are taken together up to ``PORTION_BYTES_MAX``, so memory has a bound.
 2. The rows are cut where the partition changes; rows that come in another order are brought
    together first, by one stable sort of their partitions.
-3. A partition's rows are ordered by the first index, then time, then ``_seq``, so that a key is
-   found in one row group of a file, and a partition is cut into files of at most
-   ``FILE_ROWS_MAX`` rows.
+3. A partition's rows are arranged in slices of time, by the first index within each
+   (``arranging``), and cut between row groups into files of at most ``FILE_ROWS_MAX`` rows.
 4. Each file is written at its final place (``parquet`` says how), and all are made durable at the
    end. They exist for nobody until the catalog names them; VACUUM removes what failed jobs leave.
 
-The figures behind the constants are in docs/design/20261115-history-files.md.
+Compaction gives the rows of one partition in portions of growing time (``write_in_time``): they
+go to one file, which then may be larger than memory.
+
+The figures behind the constants are in docs/design/20261115-history-files.md and
+docs/design/20261118-time-order.md.
 """
 
 from __future__ import annotations
 
-import errno
 from collections import deque
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
 
 import duckdb
 import numpy as np
@@ -33,9 +35,10 @@ from tidemill.catalog.model import (
     NewFile,
     Table,
 )
-from tidemill.errors import DiskFullError, DurabilityError
+from tidemill.history.arranging import Arranged, Arranger
 from tidemill.history.encoding import stored_expression, stored_type
-from tidemill.history.ordering import is_sortable, order_of, sort_by, words_of
+from tidemill.history.open_file import OpenFile, failing_as_ours, finished
+from tidemill.history.ordering import sort_by, words_of
 from tidemill.history.parquet import layout_of, write_parquet
 from tidemill.history.partitions import (
     DAY_US,
@@ -46,12 +49,12 @@ from tidemill.history.partitions import (
     suitable_us,
 )
 from tidemill.history.ranges import range_of
+from tidemill.history.slices import GROUP_ROWS_MAX, group_ends
 from tidemill.history.storage import Storage
 from tidemill.types import Column, SqlType, quote
 
 SEQ = "_seq"
 AT = "_at"
-ROW_GROUP_ROWS = 122_880
 FILE_ROWS_MAX = 8_000_000
 FILE_ARROW_BYTES_MAX = 512 * 2**20  # about 128 MB of Parquet
 PORTION_BYTES_MAX = 2**30
@@ -75,7 +78,7 @@ class WriteSpec:
     primary_key: tuple[str, ...] = ()
     kind: str = FILE_ROWS
     bounds: tuple[int, int] | None = None
-    row_group_rows: int = ROW_GROUP_ROWS
+    row_group_rows: int = GROUP_ROWS_MAX
     file_rows_max: int = FILE_ROWS_MAX
     range_us_max: int = 0
 
@@ -101,9 +104,14 @@ class WriteSpec:
 
     @property
     def cluster(self) -> tuple[str, ...]:
-        """The columns that order a file before time does: the first index, or the primary key."""
+        """The columns that order a slice before time does: the first index, or the primary key."""
         first = self.indexes[0] if self.indexes else self.primary_key
         return tuple(name for name in first if name != self.time_column)
+
+    def arranger(self) -> Arranger:
+        """What brings rows into the order of files."""
+        last = self.time_column, SEQ
+        return Arranger(self.cluster, last, self.partition_us, self.row_group_rows)
 
     @property
     def ranged(self) -> tuple[str, ...]:
@@ -113,7 +121,7 @@ class WriteSpec:
 
     @property
     def filtered(self) -> frozenset[str]:
-        """The columns that need bloom filters: indexed, and not what orders a file."""
+        """The columns that need bloom filters: indexed, and not what orders a slice."""
         return frozenset(self.ranged) - set(self.cluster[:1])
 
     @property
@@ -150,11 +158,37 @@ def write_rows(
     if not held:
         return []
     is_needed = connection is None and bool(spec.odd)
-    with storage.connect() if is_needed else nullcontext(connection) as duck:
-        writer = _Writer(storage, spec, job_id, origin, duck, first_number)
+    with (
+        storage.connect() if is_needed else nullcontext(connection) as duck,
+        _Writer(storage, spec, job_id, origin, duck, first_number) as writer,
+    ):
         for portion in _portions(held):
             writer.write(portion)
-    return _finished(storage, writer.files)
+    return finished(storage, writer.files)
+
+
+def write_in_time(
+    storage: Storage,
+    spec: WriteSpec,
+    portions: Iterable[Sequence[pa.RecordBatch]],
+    rows: int,
+    nbytes: int,
+    job_id: str,
+    origin: str,
+) -> list[NewFile]:
+    """Write rows of one partition, ``spec.bounds``, that come in portions, each later than the one
+    before it. There are about ``rows`` of ``nbytes``: they become as many files as they need."""
+    assert spec.bounds is not None, "rows of one partition"
+    schema = spec.schema
+    with storage.connect() if spec.odd else nullcontext() as duck:
+        limit = _rows_a_file(rows, nbytes, spec)
+        with _Writer(storage, spec, job_id, origin, duck, 0) as writer:
+            for batches in portions:
+                held = deque(_conformed(batch, schema) for batch in batches if batch.num_rows)
+                del batches
+                for portion in _portions(held):
+                    writer.add(*spec.bounds, portion, limit, is_whole=False)
+    return finished(storage, writer.files) if writer.files else []
 
 
 def write_side(
@@ -194,7 +228,9 @@ def write_deletes(
     ordered = np.unique(np.asarray(seqs, dtype=np.int64))
     batch = pa.RecordBatch.from_arrays([pa.array(ordered)], names=[SEQ])
     path = _path(spec, lo_us, job_id, number)
-    checksums = _write_file(storage, path, batch, spec)
+    ends = tuple(group_ends([batch.num_rows], spec.row_group_rows))
+    with failing_as_ours(path), storage.create(path) as sink:
+        write_parquet(sink, batch, layout_of(batch, (), ends), ends)
     file = NewFile(
         path=path,
         kind=FILE_DELETES,
@@ -202,15 +238,15 @@ def write_deletes(
         hi_us=hi_us,
         rows=batch.num_rows,
         bytes=0,
-        row_groups=_groups(batch, spec),
+        row_groups=len(ends),
         time_min_us=lo_us,
         time_max_us=hi_us - 1,
         seq_min=int(ordered[0]),
         seq_max=int(ordered[-1]),
         origin=origin,
-        checksums=checksums,
+        checksums=sink.checksums,
     )
-    return _finished(storage, [file])[0]
+    return finished(storage, [file])[0]
 
 
 @dataclass
@@ -224,17 +260,56 @@ class _Writer:
     connection: duckdb.DuckDBPyConnection | None
     number: int
     files: list[NewFile] = field(default_factory=list)
+    _open: OpenFile | None = None
+    _arranger: Arranger | None = None
 
     def write(self, rows: pa.RecordBatch) -> None:
+        """Write rows of any partitions, to files of their own."""
         for lo_us, hi_us, part in _partitioned(rows, self.spec):
-            for cut in _cut(_ordered(part, self.spec), self.spec):
-                self.files.append(self._write_file(lo_us, hi_us, cut))
-                self.number += 1
+            self.add(lo_us, hi_us, part, _rows_a_file(part.num_rows, part.nbytes, self.spec))
+            self.close()
 
-    def _write_file(self, lo_us: int, hi_us: int, rows: pa.RecordBatch) -> NewFile:
-        spec = self.spec
+    def add(
+        self, lo_us: int, hi_us: int, rows: pa.RecordBatch, limit: int, is_whole: bool = True
+    ) -> None:
+        """Write rows of one partition, to the file that is open as far as it has room; if they are
+        not ``is_whole``, others may follow."""
+        if self._arranger is None:
+            self._arranger = self.spec.arranger()
+        for part in self._arranger.arrange(rows).cut(
+            limit, 0 if self._open is None else self._open.rows
+        ):
+            if self._open is not None and self._open.rows + part.rows.num_rows > limit:
+                self.close()
+            self._put(lo_us, hi_us, part, is_whole)
+
+    def close(self) -> None:
+        """End the file that is open."""
+        if self._open is not None:
+            self.files.append(self._open.close())
+            self._open = None
+            self.number += 1
+
+    def __enter__(self) -> _Writer:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self.close()
+        elif self._open is not None:
+            self._open.abandon()
+
+    def _put(self, lo_us: int, hi_us: int, part: Arranged, is_whole: bool) -> None:
+        spec, rows = self.spec, self._stored(part.rows)
         path = _path(spec, lo_us, self.job_id, self.number)
-        checksums = _write_file(self.storage, path, self._stored(rows), spec)
+        if self._open is None:
+            key = spec.cluster[0] if spec.cluster else None
+            layout = layout_of(rows, spec.filtered, part.ends, key, is_whole)
+            self._open = OpenFile(self.storage, path, rows.schema, layout)
+        self._open.add(rows, part.ends, self._told(path, lo_us, hi_us, part))
+
+    def _told(self, path: str, lo_us: int, hi_us: int, part: Arranged) -> NewFile:
+        spec, rows = self.spec, part.rows
         times, seqs = words_of(rows.column(spec.time_column)), words_of(rows.column(SEQ))
         return NewFile(
             path=path,
@@ -243,14 +318,13 @@ class _Writer:
             hi_us=hi_us,
             rows=rows.num_rows,
             bytes=0,
-            row_groups=_groups(rows, spec),
+            row_groups=len(part.ends),
             time_min_us=int(times.min()),
             time_max_us=int(times.max()),
             seq_min=int(seqs.min()),
             seq_max=int(seqs.max()),
             origin=self.origin,
             ranges=_ranges(rows, spec),
-            checksums=checksums,
         )
 
     def _stored(self, rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -269,31 +343,6 @@ class _Writer:
         return rows
 
 
-def _write_file(storage: Storage, path: str, rows: pa.RecordBatch, spec: WriteSpec) -> str:
-    """Write a file; answers its checksums."""
-    layout = layout_of(rows, spec.filtered, spec.row_group_rows)
-    with _failing_as_ours(path), storage.create(path) as file:
-        write_parquet(file, rows, layout, spec.row_group_rows)
-    return file.checksums
-
-
-def _finished(storage: Storage, files: Sequence[NewFile]) -> list[NewFile]:
-    """The files, durable, with their sizes."""
-    with _failing_as_ours(files[0].path):
-        sizes = storage.finish_all([file.path for file in files])
-    return [replace(file, bytes=size) for file, size in zip(files, sizes, strict=True)]
-
-
-@contextmanager
-def _failing_as_ours(path: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        if error.errno == errno.ENOSPC or "No space left" in str(error):
-            raise DiskFullError(f'no space left for "{path}"', detail=str(error)) from error
-        raise DurabilityError(f'"{path}" could not be written', detail=str(error)) from error
-
-
 def _conformed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """The batch with the table's very types: DuckDB exports booleans as bytes."""
     assert batch.schema.names == schema.names, f"columns {batch.schema.names}, not {schema.names}"
@@ -304,10 +353,6 @@ def _conformed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         for column, kind in zip(batch.columns, schema.types, strict=True)
     ]
     return pa.RecordBatch.from_arrays(columns, names=schema.names)
-
-
-def _groups(rows: pa.RecordBatch, spec: WriteSpec) -> int:
-    return -(-int(rows.num_rows) // spec.row_group_rows)
 
 
 def _spelled(table: Table, names: Sequence[str]) -> tuple[str, ...]:
@@ -356,23 +401,10 @@ def _partitioned(
         start = end
 
 
-def _ordered(rows: pa.RecordBatch, spec: WriteSpec) -> pa.RecordBatch:
-    keys = [rows.column(name) for name in (*spec.cluster, spec.time_column, SEQ)]
-    order = order_of([key for key in keys if is_sortable(key.type)])
-    return rows if order is None else rows.take(pa.array(order))
-
-
-def _cut(rows: pa.RecordBatch, spec: WriteSpec) -> Iterator[pa.RecordBatch]:
-    """Pieces of equal size that are not too large for a file, whole row groups each."""
-    count = rows.num_rows
-    files = max(-(-count // spec.file_rows_max), -(-rows.nbytes // FILE_ARROW_BYTES_MAX))
-    if files == 1:
-        yield rows
-        return
-    groups = -(-count // (files * spec.row_group_rows))
-    step = min(groups * spec.row_group_rows, max(spec.file_rows_max, 1))
-    for start in range(0, count, step):
-        yield rows.slice(start, step)
+def _rows_a_file(rows: int, nbytes: int, spec: WriteSpec) -> int:
+    """How many rows go to a file, so that all are of about equal size and none is too large."""
+    files = max(-(-rows // spec.file_rows_max), -(-nbytes // FILE_ARROW_BYTES_MAX), 1)
+    return min(-(-rows // files) + spec.row_group_rows, spec.file_rows_max)
 
 
 def _ranges(rows: pa.RecordBatch, spec: WriteSpec) -> dict[str, tuple[Bound, ...]]:

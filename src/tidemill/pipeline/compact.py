@@ -13,6 +13,10 @@ leave thousands. Two rules keep them few without writing every row again and aga
 Files that are large already are left alone, unless rows in them were deleted. A compaction reads
 files and writes files; it conflicts with no load and no move, since those only add. Its commit
 names the new files and drops the old ones in one transaction.
+
+What is written lies as in every file of history (``history.slices``), so a short window reads as
+little of the joined file as of those it came from. A task reads its rows from the oldest to the
+newest, as many at a time as its memory may hold, so it can join more than that.
 """
 
 from __future__ import annotations
@@ -20,7 +24,10 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from itertools import chain, pairwise
+
+import duckdb
+import pyarrow as pa
 
 from tidemill.catalog.model import (
     FILE_ROWS,
@@ -34,14 +41,22 @@ from tidemill.catalog.splicing import reaching
 from tidemill.catalog.store import Catalog
 from tidemill.history.checking import check_files
 from tidemill.history.deletes import may_delete
-from tidemill.history.memory import COPIES
+from tidemill.history.memory import COPIES, held_bytes
 from tidemill.history.storage import Storage
-from tidemill.history.writing import RETENTION_SHARE, WriteSpec, write_rows
+from tidemill.history.window import Window
+from tidemill.history.writing import (
+    PORTION_BYTES_MAX,
+    RETENTION_SHARE,
+    WriteSpec,
+    write_in_time,
+    write_rows,
+)
 from tidemill.hot.crash import point
 from tidemill.pipeline.jobs import JobContext, OfTable, Outcome
 from tidemill.pipeline.spans import spans_of, touches
 from tidemill.stream.relation import FileScan
 from tidemill.stream.removed import Removed
+from tidemill.types import quote
 
 FAN = 4
 TARGET_BYTES = 128 * 1024 * 1024
@@ -50,6 +65,7 @@ LEVEL_BYTES_MIN = 64 * 1024
 SPAN_US_MAX = 31 * 86_400 * 1_000_000
 TASKS_MAX = 16  # of one job, so that others of the table need not wait long
 ROW_BYTES = 64  # of a row in memory, for an estimate
+SAMPLE_ROWS = 10_000  # read for a better one
 
 
 @dataclass(frozen=True)
@@ -371,11 +387,39 @@ def expired_with_digests(
 
 
 def compact_files(task: CompactTask) -> tuple[NewFile, ...]:
-    """Read files, leave deleted rows out, write them sorted; runs in Spark's workers."""
+    """Read files, leave removed rows out, write them arranged; runs in Spark's workers."""
     check_files(task.storage, task.table.name, [*task.files, *task.scan.removed.deletes])
     with task.storage.connect() as connection:
         query = task.scan.sql(task.storage, task.table, with_seq=True)
         spec = replace(WriteSpec.of(task.table), bounds=(task.lo_us, task.hi_us))
         label = f"{task.job_id}-{task.number}-{uuid.uuid4().hex[:6]}"
-        read = connection.sql(query).to_arrow_table  # what it gives belongs to the writer
-        return tuple(write_rows(task.storage, spec, read().to_batches(), label, 0, "compact"))
+        nbytes = task.rows * _row_bytes(connection, query)
+        portions = -(-nbytes // held_bytes(PORTION_BYTES_MAX))
+        if portions <= 1:
+            read = connection.sql(query).to_arrow_table  # what it gives belongs to the writer
+            return tuple(write_rows(task.storage, spec, read().to_batches(), label, 0, "compact"))
+        given = _in_time(connection, query, spec, portions)
+        made = write_in_time(task.storage, spec, given, task.rows, nbytes, label, "compact")
+        return tuple(made)
+
+
+def _row_bytes(connection: duckdb.DuckDBPyConnection, query: str) -> int:
+    """About how large a row is in memory."""
+    some = connection.sql(f"SELECT * FROM ({query}) LIMIT {SAMPLE_ROWS}").to_arrow_table()
+    return -(-int(some.nbytes) // max(int(some.num_rows), 1))
+
+
+def _in_time(
+    connection: duckdb.DuckDBPyConnection, query: str, spec: WriteSpec, portions: int
+) -> Iterator[list[pa.RecordBatch]]:
+    """The rows of a query in about so many portions of equal size, the oldest first."""
+    column = next(column for column in spec.columns if column.name == spec.time_column)
+    shares = [at / portions for at in range(1, portions)]
+    time = f"epoch_us({quote(column.name)})"
+    cuts = connection.sql(f"SELECT approx_quantile({time}, {shares}) FROM ({query})").fetchall()
+    ends = [int(end_us) for end_us in cuts[0][0] or ()]
+    for begin_us, end_us in pairwise([None, *sorted(set(ends)), None]):
+        low_us = None if begin_us is None else begin_us + 1
+        tests = Window(column, low_us, end_us).tests()
+        where = f" WHERE {' AND '.join(tests)}" if tests else ""
+        yield connection.sql(f"SELECT * FROM ({query}){where}").to_arrow_table().to_batches()

@@ -89,7 +89,7 @@ class SparkSqlRoute:
         assert isinstance(query, SparkQuery)
         for chosen in filled.selected:
             if chosen.reads is not None:
-                chosen.reads.check()  # Spark's reader does not know our checksums
+                chosen.reads.check_all_times()  # Spark's reader does not know our checksums
         try:
             tables = [self._table(chosen, query) for chosen in filled.selected]
             tables += self._references(filled, query)

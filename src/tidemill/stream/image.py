@@ -24,6 +24,7 @@ import pyarrow as pa
 
 from tidemill.catalog.model import DataFile, History, Snapshot, Table
 from tidemill.clock import DATETIME_US_MAX, DATETIME_US_MIN
+from tidemill.history.window import Window
 from tidemill.hot.retention import horizon_us
 from tidemill.hot.table import HotTable
 from tidemill.hot.view import Selection, View, Wanted
@@ -71,7 +72,8 @@ class Image:
             return HistoryScan((), 0)
         part = pruned_scan(self.history, wanted, Removed.of((), self.view.removed))
         times = retained(self.table, wanted.horizon_us)
-        part = replace(part, times=times, seq_range=seq_range)
+        window = _window(self.table, wanted)
+        part = replace(part, times=times, window=window, seq_range=seq_range)
         return HistoryScan((part,), 0 if part.pruned is None else part.pruned.total_files)
 
     def in_memory(self, wanted: Wanted, deletes: Deletes) -> tuple[pa.Table, Selection | None]:
@@ -83,6 +85,12 @@ class Image:
         rows = self.view.select(replace(wanted, with_seq=True, newest=None)).table
         rows = deletes.filter(rows, self.pending, self.table.name)
         return rows if wanted.with_seq else rows.drop_columns(["_seq"]), None
+
+
+def _window(table: Table, wanted: Wanted) -> Window | None:
+    if table.time_column is None or (wanted.low_us is None and wanted.high_us is None):
+        return None
+    return Window(table.get_column(table.time_column), wanted.low_us, wanted.high_us)
 
 
 def look(hot: HotTable, now: NowBounds | None = None) -> Look:

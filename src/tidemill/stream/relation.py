@@ -20,6 +20,7 @@ from tidemill.catalog.model import FILE_ROWS, DataFile, History, NewFile, Table
 from tidemill.history.encoding import read_expression
 from tidemill.history.reading import Pruned, prune, read_files
 from tidemill.history.storage import Storage
+from tidemill.history.window import Window
 from tidemill.history.writing import SEQ, WriteSpec
 from tidemill.hot.view import Wanted
 from tidemill.stream.file_ranges import alternatives_of, ranges_of
@@ -71,13 +72,15 @@ class TimeRange:
 @dataclass(frozen=True)
 class FileScan:
     """Files of rows, and which of their rows count: not those ``removed``; of ``seq_range`` only;
-    none of ``except_ranges``; of ``times`` only. ``pruned`` says what was ruled out before."""
+    none of ``except_ranges``; of ``times`` only. Rows outside the ``window`` are not needed, but
+    may come. ``pruned`` says what was ruled out before."""
 
     files: tuple[NewFile, ...]
     removed: Removed = NOTHING
     seq_range: SeqRange | None = None
     except_ranges: tuple[SeqRange, ...] = ()
     times: TimeRange | None = None
+    window: Window | None = None
     pruned: Pruned | None = None
 
     def sql(
@@ -93,12 +96,14 @@ class FileScan:
         files = self.needed
         if not files:
             return _no_rows(wanted, with_seq)
-        times = self.times
+        window = self.window
+        within = window.tests("f.") if window and any(map(window.cuts, files)) else []
+        times = None if within and self._is_within(window) else self.times
         whole = [file for file in files if times is None or times.has_all(file)]
         cut = [file for file in files if times is not None and not times.has_all(file)]
         parts = []
         for some, is_cut in ((whole, False), (cut, True)):
-            tests = list(times.tests()) if is_cut and times is not None else []
+            tests = [*within, *(times.tests() if is_cut and times is not None else ())]
             touched = [file for file in some if self.removed.touches(file)]
             untouched = [file for file in some if not self.removed.touches(file)]
             if untouched:
@@ -108,6 +113,13 @@ class FileScan:
                 given = [*clause.tests, *tests]
                 parts.append(self._select(storage, wanted, with_seq, touched, clause.join, given))
         return " UNION ALL ".join(parts)
+
+    def _is_within(self, window: Window | None) -> bool:
+        """Whether the window leaves out all that the range of time does."""
+        times = self.times
+        if window is None or times is None or times.high_us is not None:
+            return False
+        return times.low_us is None or window.is_since(times.low_us)
 
     @property
     def needed(self) -> list[NewFile]:
@@ -174,6 +186,12 @@ class HistoryScan:
     @property
     def rows(self) -> int:
         return sum(file.rows for file in self.files)
+
+    @property
+    def window(self) -> Window | None:
+        """What all parts read no more than."""
+        windows = {part.window for part in self.parts}
+        return windows.pop() if len(windows) == 1 else None
 
     def sql(self, storage: Storage, table: Table, with_seq: bool) -> str | None:
         """A SELECT of the table's columns, or None if there is nothing to read."""

@@ -18,6 +18,7 @@ from tidemill.errors import DamagedFileError
 from tidemill.history import checking
 from tidemill.history.checking import check_files, damaged_files
 from tidemill.history.storage import Storage
+from tidemill.history.window import Window
 from tidemill.history.writing import WriteSpec, write_rows
 from tidemill.types import Column, SqlType
 
@@ -157,6 +158,54 @@ def test_what_was_checked_is_not_read_again(
     os.utime(storage.place(file.path))
     check_files(storage, "t", [file], ["x"])
     assert len(read) == 3
+
+
+@pytest.fixture
+def in_time(storage: Storage) -> NewFile:
+    """A file whose row groups are in order of time, from 0 to 299,999 microseconds."""
+    rng = np.random.default_rng(2)
+    spec = replace(SPEC, indexes=(), columns=SPEC.columns[:3], row_group_rows=30_000)
+    columns = [pa.array(np.arange(ROWS), pa.timestamp("us")), rng.integers(0, 2**60, ROWS)]
+    arrays = [*columns, rng.random(ROWS), np.arange(ROWS)]
+    batch = pa.RecordBatch.from_arrays([pa.array(each) for each in arrays], schema=spec.schema)
+    [made] = write_rows(storage, spec, [batch], "in_time", 0, "test")
+    assert made.row_groups == 10
+    return made
+
+
+def test_of_a_window_only_its_row_groups_are_checked(
+    storage: Storage, in_time: NewFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, time = storage.place(in_time.path), SPEC.columns[0]
+    chunk = pq.read_metadata(place).row_group(5).column(2)
+    flip(storage, in_time, chunk.data_page_offset + chunk.total_compressed_size // 2)
+    read: list[str] = []
+    opened = Storage.opened
+
+    def noted(self: Storage, path: str) -> object:
+        read.append(path)
+        return opened(self, path)
+
+    monkeypatch.setattr(Storage, "opened", noted)
+    for columns in (["x"], None):
+        read.clear()
+        for window in (Window(time, None, 60_000), Window(time, 5, 59_000), Window(time, 270_000)):
+            check_files(storage, "t", [in_time], columns, window)
+        assert len(read) <= 2, "what was checked is not read again"
+        for bad in (Window(time, 150_000, 150_000), Window(time, 179_999), None):
+            with pytest.raises(DamagedFileError, match="fail their checksum"):
+                check_files(storage, "t", [in_time], columns, bad)
+        check_files(storage, "t", [in_time], columns, Window(time, 7, 8))
+
+
+def test_footers_that_are_kept_have_a_bound(
+    storage: Storage, in_time: NewFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checking, "FOOTERS_MAX", 2)
+    window = Window(SPEC.columns[0], None, 10)
+    for columns in (["id"], ["x"], ["_seq"], ["id"]):
+        check_files(storage, "t", [in_time], columns, window)
+    assert len(checking._footers) == 2
 
 
 def test_missing_cut_and_other_files(storage: Storage, file: NewFile) -> None:

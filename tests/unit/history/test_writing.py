@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import errno
+import itertools
 import pickle
 import random
 from pathlib import Path
@@ -17,9 +18,16 @@ from scans import scan_sql
 
 from tidemill.catalog.model import FILE_DELETES, FILE_LATE, FILE_REJECTED, NewFile
 from tidemill.errors import DiskFullError, DurabilityError
-from tidemill.history import parquet, writing
+from tidemill.history import open_file, parquet, writing
 from tidemill.history.storage import Storage
-from tidemill.history.writing import WriteSpec, write_deletes, write_rows, write_side
+from tidemill.history.window import Window
+from tidemill.history.writing import (
+    WriteSpec,
+    write_deletes,
+    write_in_time,
+    write_rows,
+    write_side,
+)
 from tidemill.stream.relation import side_sql
 from tidemill.types import SqlType, literal
 
@@ -164,7 +172,7 @@ def test_a_full_disk(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*given: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(writing, "write_parquet", full)
+    monkeypatch.setattr(open_file, "write_groups", full)
     with pytest.raises(DiskFullError):
         write(storage, BY_K, make_batch(BY_K, [(NOW_US, 1)]))
 
@@ -293,7 +301,7 @@ def test_a_name_with_a_dot_is_no_path(storage: Storage, duck: Duck) -> None:
 
 def test_bloom_filters_have_the_size_of_what_is_in_a_row_group() -> None:
     batch = pa.RecordBatch.from_pydict({"a": [1, 2, 2, 3, 4], "b": ["x"] * 5, "c": [1.0] * 5})
-    assert parquet.layout_of(batch, ("a", "b", "c"), 3).blooms == {"a": 2, "b": 1}
+    assert parquet.layout_of(batch, ("a", "b", "c"), (3, 5)).blooms == {"a": 2, "b": 1}
 
 
 def test_rows_of_several_partitions_can_be_brought_into_one(storage: Storage) -> None:
@@ -304,3 +312,119 @@ def test_rows_of_several_partitions_can_be_brought_into_one(storage: Storage) ->
     assert (file.lo_us, file.hi_us, file.rows) == (day, day + 24 * HOUR_US, 2)
     with pytest.raises(AssertionError):
         write_rows(storage, dataclasses.replace(spec, bounds=(0, 1)), [batch], "j", 0, "compact")
+
+
+def in_time(storage: Storage, table: Any, rows: list[Any], size: int, **more: Any) -> list[NewFile]:
+    """Write rows in portions of so many."""
+    bounds = rows[0][0], rows[-1][0] + 1
+    spec = dataclasses.replace(WriteSpec.of(table), bounds=bounds, **more)
+    whole = make_batch(table, rows)
+    portions = [[whole.slice(at, size)] for at in range(0, len(rows), size)]
+    return write_in_time(storage, spec, portions, len(rows), whole.nbytes, "j", "compact")
+
+
+def test_portions_of_growing_time_become_one_file(storage: Storage, duck: Duck) -> None:
+    """Whatever only later portions hold: NULLs, NaN, other values."""
+    columns = [("k", "BIGINT"), ("s", "VARCHAR"), ("f", "DOUBLE"), ("h", "HUGEINT")]
+    table = make_table([*columns, ("t", "VARCHAR")], [("k",), ("s",)])
+    rows = [(NOW_US + at, at * 7919 % 1_000, "same", 1.0, 2**100, "x") for at in range(600)]
+    rows += [(NOW_US + at, None, None, float("nan"), -at, None) for at in range(600, 700)]
+    rows += [(NOW_US + at, -at, "other", 2.0, None, "y") for at in range(700, 1_000)]
+    rows += [
+        (NOW_US + at, -at, None, 2.0, None, "y" if at % 2 else None) for at in range(1_000, 1_100)
+    ]
+    (file,) = in_time(storage, table, rows, 200, row_group_rows=100)
+    assert (file.rows, file.row_groups) == (1_100, 11)
+    assert (file.time_min_us, file.time_max_us) == (NOW_US, NOW_US + 1_099)
+    assert (file.seq_min, file.seq_max) == (1, 1_100)
+    assert file.ranges == {"k": (-1_099, 999), "s": ("other", "same")}
+    scan = scan_sql(storage, table, [file], with_seq=True)
+    found = duck.execute(f"SELECT epoch_us(ts), * EXCLUDE (ts) FROM ({scan}) ORDER BY _seq")
+    assert repr(found.fetchall()) == repr([(*row, at) for at, row in enumerate(rows, 1)])
+    for test, count in (
+        ("f > 5", 100),
+        ("s IS NULL", 200),
+        ("t IS NULL", 150),
+        ("s = 'same'", 600),
+        ("k < -1000", 99),
+    ):
+        assert duck.execute(f"SELECT count(*) FROM ({scan}) WHERE {test}").fetchall() == [(count,)]
+    window = Window(table.columns[0], NOW_US + 350, NOW_US + 420)
+    plan = f"EXPLAIN ANALYZE FROM ({scan_sql(storage, table, [file], window=window)})"
+    assert "Row Groups Scanned: 4 / 11" in duck.execute(plan).fetchall()[0][1], "two portions"
+
+
+def test_more_than_a_file_holds_goes_to_several(storage: Storage, duck: Duck) -> None:
+    table = make_table([("k", "BIGINT")])
+    rows = [(NOW_US + at, at % 7) for at in range(1_000)]
+    files = in_time(storage, table, rows, 300, row_group_rows=50, file_rows_max=450)
+    assert [file.rows for file in files] == [350, 350, 300]
+    assert [file.path.rpartition("-")[2] for file in files] == [f"{at}.parquet" for at in range(3)]
+    ends = [(file.time_min_us, file.time_max_us) for file in files]
+    assert all(last < first for (_, last), (first, _) in itertools.pairwise(ends))
+    assert len(rows_of(duck, storage, table, *files)) == 1_000
+    assert in_time(storage, table, rows[:1], 1)[0].rows == 1
+
+
+def test_no_portion_makes_no_file(storage: Storage) -> None:
+    spec = dataclasses.replace(WriteSpec.of(BY_K), bounds=(0, 1))
+    assert write_in_time(storage, spec, [[]], 0, 0, "j", "compact") == []
+
+
+def test_a_file_in_a_full_place_is_let_go(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second portion fails; nothing of the file stays open."""
+    made: list[Any] = []
+    create = Storage.create
+
+    def noted(self: Storage, path: str) -> Any:
+        made.append(create(self, path))
+        return made[-1]
+
+    groups = open_file.write_groups
+
+    def full(writer: Any, rows: pa.RecordBatch, ends: Any) -> None:
+        if rows.column("_seq")[0].as_py() > 1:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        groups(writer, rows, ends)
+
+    monkeypatch.setattr(Storage, "create", noted)
+    monkeypatch.setattr(open_file, "write_groups", full)
+    with pytest.raises(DiskFullError):
+        in_time(storage, BY_K, [(NOW_US, 1), (NOW_US + 1, 1)], 1)
+    assert [file.closed for file in made] == [True]
+
+
+@pytest.mark.parametrize("kind", ["BIGINT", "VARCHAR", "UUID", "TIMESTAMP"])
+def test_keys_that_come_and_go_have_bloom_filters(storage: Storage, duck: Duck, kind: str) -> None:
+    """Sessions of a minute, whose numbers tell nothing of their time."""
+
+    def key(number: int) -> Any:
+        place = number * 7919 % 10_007
+        return {"VARCHAR": f"s{place:05}", "UUID": some_uuid(place)}.get(kind, place)
+
+    table = make_table([("k", kind)], [("k",)])
+    rows = [(NOW_US + at * 100_000, key(at // 600 * 10 + at % 10)) for at in range(36_000)]
+    (file,) = write(storage, table, make_batch(table, rows))
+    assert file.row_groups == 6
+    assert layout(storage, duck, file, "k")[1] == 6
+    value = "'" + str(make_batch(table, rows[-1:]).column(1)[0]) + "'"
+    plan = f"EXPLAIN ANALYZE FROM ({scan_sql(storage, table, [file])}) WHERE k = {value}"
+    told = duck.execute(plan).fetchall()[0][1]
+    assert "Row Groups Scanned: 1 / 6" in told, told
+
+
+def test_keys_that_stay_have_none(storage: Storage, duck: Duck) -> None:
+    every = [(NOW_US + at * 100_000, at % 10) for at in range(36_000)]
+    (file,) = write(storage, BY_K, make_batch(BY_K, every))
+    assert (file.row_groups, layout(storage, duck, file, "k")[1]) == (6, 0)
+    once = [(time, at * 7919 % 36_007) for at, (time, _) in enumerate(every)]
+    (file,) = write(storage, BY_K, make_batch(BY_K, once), job_id="once")
+    assert (file.row_groups, layout(storage, duck, file, "k")[1]) == (6, 0), "as large as the keys"
+    rising = [(time, at // 100) for at, (time, _) in enumerate(every)]
+    (file,) = write(storage, BY_K, make_batch(BY_K, rising), job_id="rising")
+    assert (file.row_groups, layout(storage, duck, file, "k")[1]) == (6, 0), "their ranges tell"
+    nothing = [(time, None) for time, _ in every]
+    (file,) = write(storage, BY_K, make_batch(BY_K, nothing), job_id="nothing")
+    assert (file.row_groups, layout(storage, duck, file, "k")[1]) == (6, 0)
