@@ -4,7 +4,7 @@
    end. Windows that had closed before the query was made are not answered.
 2. The query is evaluated over the rows of the window and no others; now() and the time of the
    answers are its end. Where the query allows it, windows that close together are one evaluation
-   (``tagging``).
+   (``tagging``); one that closes by itself is not part of any key (``one_window``).
 3. Late rows of a closed window change nothing any more.
 4. Stretches of time without rows are skipped: a window without rows is never answered.
 """
@@ -20,6 +20,7 @@ from tidemill.types import Column
 from tidemill.views.kept.definition import OFFSET_ZERO, TIME_NAME, Definition
 from tidemill.views.kept.desk import Answer, Desk
 from tidemill.views.kept.ledger import Ledger
+from tidemill.views.kept.one_window import fix_window
 from tidemill.views.kept.reads import Read, reads_of, wrapped
 from tidemill.views.kept.streams import Streams, moment, parameter, with_time
 from tidemill.views.kept.tagging import ROW, TIME, finished, tagged
@@ -57,7 +58,10 @@ def close_query(
     starts as parameters."""
     single, many = tree.copy(), tree.copy()
     for read in reads_of(single, snapshot):
-        read.node.replace(wrapped(read, _within(read)))
+        window = wrapped(read, _within(read))
+        read.node.replace(window)
+        names = (("window_start", "tm_lo"), ("window_end", "tm_end"))
+        fix_window(window, {name: parameter(given, read.time) for name, given in names})
     reads = reads_of(many, snapshot)
     if len(reads) > 1 or reads[0].node is many:
         return single, None
@@ -192,7 +196,7 @@ class Closes:
         low_us, high_us = first * self._slide_us, last * self._slide_us
         end_us = self._end_us(last)
         bounds = _bounds(self._column, low_us, high_us, end_us)
-        if self._many is not None:
+        if self._many is not None and last > first:
             return self._desk.evaluate(self._many, self._end_us(first), bounds)[0]
         answer, _ = self._desk.evaluate(self._single, end_us, bounds)
         if self._own_time:
