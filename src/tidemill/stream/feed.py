@@ -23,9 +23,9 @@ from tidemill.history.writing import SEQ
 from tidemill.hot.gather import SEQ_FIELD
 from tidemill.hot.table import HotTable
 from tidemill.hot.view import Wanted
+from tidemill.stream.engine import Lender
 from tidemill.stream.image import Image, look
 from tidemill.stream.relation import SeqRange
-from tidemill.stream.removed import Lender
 
 
 @dataclass(frozen=True)

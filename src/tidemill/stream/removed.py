@@ -13,11 +13,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
 from operator import itemgetter
-from typing import Protocol
 
 import duckdb
 import pyarrow as pa
@@ -28,6 +26,7 @@ from tidemill.history.checking import check_files
 from tidemill.history.reading import read_files
 from tidemill.history.storage import Storage
 from tidemill.history.writing import SEQ
+from tidemill.stream.engine import Lender
 
 INLINE_MAX = 50  # more numbers than that are joined rather than listed
 
@@ -88,12 +87,6 @@ class Removed:
 
 
 NOTHING = Removed()
-
-
-class Lender(Protocol):
-    """Who lends connections of DuckDB."""
-
-    def lent(self, *, exact: bool) -> AbstractContextManager[duckdb.DuckDBPyConnection]: ...
 
 
 @dataclass(frozen=True)
