@@ -422,9 +422,9 @@ class Runner:
         if scan.as_of is not None:
             return self._select_past(scan, moment, image.view, wanted)
         wanted = wanted.within(moment.horizons[table.table_id])
-        if newest is not None and not image.pending:
+        if newest is not None and image.is_settled:
             wanted = image.view.newest_only(wanted)  # files of older rows are ruled out, too
-        elif scan.top is not None and not image.pending:
+        elif scan.top is not None and image.is_settled:
             has_files = bool(image.in_files(wanted).files)
             ask = partial(self._ask, scan, known)
             wanted = newest_matching(scan, image.view, wanted, has_files, ask)

@@ -70,6 +70,16 @@ class Removed:
         spans = joined_spans((file.seq_min, file.seq_max) for file in files)
         return Removed(tuple(f for f in self.deletes if _overlaps(spans, f)), self.seqs)
 
+    def describe(self) -> list[str]:
+        """What takes rows away, for EXPLAIN."""
+        lines = []
+        if self.deletes:
+            rows = sum(file.rows for file in self.deletes)
+            lines.append(f"deletes: {_count(len(self.deletes), 'file')}, {_count(rows, 'row')}")
+        if self.seqs:
+            lines.append(f"replaced by rows in memory: {_count(len(self.seqs), 'row')}")
+        return lines
+
     def clause(self, storage: Storage) -> Clause:
         """The anti-join of DuckDB."""
         sources, tests = [], []
@@ -136,6 +146,10 @@ def joined_spans(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
         else:
             joined.append((low, high))
     return joined
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number:,} {word}" if number == 1 else f"{number:,} {word}s"
 
 
 def _overlaps(spans: Sequence[tuple[int, int]], file: NewFile) -> bool:
