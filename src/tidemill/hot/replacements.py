@@ -13,7 +13,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Iterable
 
-REPLACEMENTS_MAX = 1_000_000
+REPLACEMENTS_MAX = 1_000_000  # 16 bytes each
 
 
 class Replacements:
