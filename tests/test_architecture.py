@@ -230,6 +230,103 @@ def test_a_floor_is_built_in_a_few_lines(path: Path) -> None:
     assert not {name: n for name, n in lengths.items() if n > BUILDER_LINES_MAX}
 
 
+# -- which rows count
+
+
+def names_in(path: Path) -> set[str]:
+    """The names that a module uses: variables, attributes, what it imports, modules included."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Name):
+            found.add(node.id)
+        elif isinstance(node, ast.Attribute):
+            found.add(node.attr)
+        elif isinstance(node, ast.ImportFrom):
+            found.update(alias.name for alias in node.names)
+            found.add(node.module or "")
+    return found
+
+
+# What history and streams are made of: these rooms know which rows count. The others ask them.
+OF_ROWS = ("stream", "hot", "history", "catalog")
+ELSEWHERE = {
+    module_name(path): names_in(path)
+    for path in sorted((SOURCE / PACKAGE).rglob("*.py"))
+    if module_name(path).split(".")[1:2] not in [[room] for room in OF_ROWS]
+}
+
+
+def users_of(*names: str) -> set[str]:
+    return {module for module, used in ELSEWHERE.items() if used & set(names)}
+
+
+REMOVED_KNOWN = {
+    f"{PACKAGE}.{module}"
+    for module in (
+        "pipeline.load",  # a load writes files of deletes
+        "pipeline.loads.desk",  # and tells memory of them
+        "pipeline.compact",  # writes what is left, and drops them
+        "pipeline.spark_sql",  # the anti-join of Spark's own SQL
+        "federation.system.files",  # shows how many there are
+        "statements.verifying",  # drops no damaged one
+    )
+}
+
+
+def test_few_modules_know_of_removed_rows() -> None:
+    found = users_of(
+        "Removed",
+        "removed",
+        "Deletes",
+        "deletes",
+        "is_deletes",
+        "applied_deletes",
+        "write_deletes",
+        "may_delete",
+        "FILE_DELETES",
+        "replaced_up_to",
+        f"{PACKAGE}.stream.removed",
+        f"{PACKAGE}.history.deletes",
+    )
+    assert found <= REMOVED_KNOWN, found - REMOVED_KNOWN
+    assert len(REMOVED_KNOWN) <= 6
+
+
+def test_scans_of_streams_are_built_in_one_place() -> None:
+    """Others take them from images, and from ``scan_of``."""
+    wrong = []
+    for path in sorted((SOURCE / PACKAGE).rglob("*.py")):
+        module = module_name(path)
+        if module not in ELSEWHERE:
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+            if called in ("FileScan", "HistoryScan", "pruned_scan"):
+                wrong.append(f"{module}:{node.lineno} {ast.unparse(node)}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_streams_are_followed_in_one_place() -> None:
+    """Rows behind a number are given out by ``stream.feed``."""
+    assert not users_of("arrived_after", "rows_behind", "replacements")
+
+
+METHODS_MAX = 25
+ROOMS_OF_FEW_METHODS = ("stream", "federation", "views")
+
+
+@pytest.mark.parametrize("room", ROOMS_OF_FEW_METHODS)
+def test_no_class_has_many_methods(room: str) -> None:
+    wrong = {
+        f"{module_name(path)}.{node.name}": count
+        for path in (SOURCE / PACKAGE / room).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef)
+        and (count := sum(isinstance(each, ast.FunctionDef) for each in node.body)) > METHODS_MAX
+    }
+    assert not wrong
+
+
 def modules_after(statement: str) -> set[str]:
     """The top-level packages that a fresh interpreter has loaded after a statement."""
     program = f"{statement}; import sys; print(*{{name.split('.')[0] for name in sys.modules}})"

@@ -18,7 +18,7 @@ import pytest
 from warehouses import flush, open_inline, quiet
 
 from tidemill.engine import Database
-from tidemill.views.follower import Follower
+from tidemill.views.bounded_state import BoundedState
 
 START = np.datetime64(datetime(2024, 5, 1), "us")
 MB = 1_000_000
@@ -63,20 +63,20 @@ def rows(first: int, count: int, spread: int = 2**40) -> pa.Table:
 def build(db: Database, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int, int]:
     """Read the view with a state that begins anew; answers the most that was allocated, and what
     the state said of itself last, beside what was allocated then."""
-    db._views._followers.clear()
+    db._views._followers.forget()
     db._views.follow_catalog()
     said, traced = [0], [0]
-    real = Follower._check_room
+    real = BoundedState._check_room
     gc.collect()
     tracemalloc.start()
     before, _ = tracemalloc.get_traced_memory()
 
-    def measured(self: Follower, count: int) -> None:
+    def measured(self: BoundedState, count: int) -> None:
         said.append(self.nbytes)
         traced.append(tracemalloc.get_traced_memory()[0] - before)
         real(self, count)
 
-    monkeypatch.setattr(Follower, "_check_room", measured)
+    monkeypatch.setattr(BoundedState, "_check_room", measured)
     try:
         db.sql("SELECT count(*) FROM v").fetchall()
         return tracemalloc.get_traced_memory()[1] - before, said[-1], traced[-1]

@@ -298,7 +298,7 @@ def test_a_view_answers_for_new_rows_before_it_is_back_filled(
     db.append("s", rows(0, 30))
     flush(db, "s")
     with monkeypatch.context() as patch:
-        patch.setattr("tidemill.views.registry.Views._backfill", lambda *_: None)
+        patch.setattr("tidemill.views.completing.Completing.backfill", lambda *_: None)
         view(db, COUNTED)
         assert db.sql("SELECT * FROM v").fetchall() == []
         db.append("s", rows(30, 6))
@@ -319,7 +319,7 @@ def test_replacing_serves_the_old_answer_until_the_new_one_is_complete(
     flush(db, "s")
     other = "SELECT g, max(v) AS top FROM s GROUP BY g"
     with monkeypatch.context() as patch:
-        patch.setattr("tidemill.views.registry.Views._backfill", lambda *_: None)
+        patch.setattr("tidemill.views.completing.Completing.backfill", lambda *_: None)
         view(db, other, head="CREATE OR REPLACE")
         db.append("s", rows(30, 3))
         assert sum(row[1] for row in check(db, COUNTED)) == 33
@@ -336,7 +336,7 @@ def test_a_view_that_waits_to_replace_another_is_not_listed(
     db.append("s", rows(0, 30))
     flush(db, "s")
     before = {row[0] for row in db.sql(statement).fetchall()}
-    monkeypatch.setattr("tidemill.views.registry.Views._backfill", lambda *_: None)
+    monkeypatch.setattr("tidemill.views.completing.Completing.backfill", lambda *_: None)
     view(db, "SELECT count(*) AS n FROM s", head="CREATE OR REPLACE")
     assert {row[0] for row in db.sql(statement).fetchall()} == before
 
@@ -349,7 +349,7 @@ def test_replacing_again_before_the_first_is_complete(
     flush(db, "s")
     last = "SELECT count(*) AS n FROM s"
     with monkeypatch.context() as patch:
-        patch.setattr("tidemill.views.registry.Views._backfill", lambda *_: None)
+        patch.setattr("tidemill.views.completing.Completing.backfill", lambda *_: None)
         view(db, "SELECT g, max(v) AS top FROM s GROUP BY g", head="CREATE OR REPLACE")
         view(db, last, head="CREATE OR REPLACE")
     db.sql("REFRESH MATERIALIZED VIEW v")

@@ -23,8 +23,8 @@ from tidemill.pipeline.load import DigestDesk
 from tidemill.sql import statements as st
 from tidemill.sql.parser import parse_one
 from tidemill.views import continuous
+from tidemill.views.completing import Completing
 from tidemill.views.follower import CUTS_A_RETENTION
-from tidemill.views.registry import Views
 
 START = datetime(2024, 5, 1, 10)
 COUNTED = "SELECT k, count(*) AS n, sum(v) AS total FROM s GROUP BY k"
@@ -63,7 +63,7 @@ def make_stream(db: Database, name: str = "s", more: str = "") -> None:
 def no_back_fill() -> Iterator[None]:
     """Views that are made meanwhile do not get the history of their stream."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Views, "_backfill", lambda *_: None)
+        patch.setattr(Completing, "backfill", lambda *_: None)
         yield
 
 
@@ -347,7 +347,7 @@ def test_a_back_fill_in_steps_never_takes_rows_away(
         flush(db, "s")
         counts.append(answers(db, "v")[0][0])
         db._views.look()
-        handles = list(db._views._backfills.values())
+        handles = list(db._views.completing.backfills.values())
         left = [handle.wait().value for handle in handles][-1]
         db._views.live()[0].followers()[0].rebuild()
         counts.append(answers(db, "v")[0][0])

@@ -131,7 +131,7 @@ def _look(db: tidemill.Database) -> None:
 
 def _settle(db: tidemill.Database) -> None:
     """No job goes on behind a step's end."""
-    for handle in db._views._backfills.values():
+    for handle in db._views.completing.backfills.values():
         handle.wait()
 
 

@@ -362,7 +362,7 @@ class History:
         query, reads = queries.take({other: made.query for other, made in others.items()})
         is_waiting = head == "CREATE" and rng.random() < WAITING_SHARE
         if is_waiting:
-            self.db._views._backfill = lambda *_: None  # type: ignore[method-assign]
+            self.db._views.completing.backfill = lambda *_: None  # type: ignore[method-assign]
         self.sql(f'{head} MATERIALIZED VIEW "{name}" AS {query.text}')
         if not is_waiting:
             self.fill(rng)
@@ -372,7 +372,7 @@ class History:
 
     def fill(self, rng: random.Random) -> None:
         """Let back-fills run that were held back."""
-        self.db._views.__dict__.pop("_backfill", None)
+        self.db._views.completing.__dict__.pop("backfill", None)
         for name, made in self.views.items():
             if made.is_waiting:
                 self.sql(f'REFRESH MATERIALIZED VIEW "{name}"')

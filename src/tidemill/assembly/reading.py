@@ -13,7 +13,7 @@ from tidemill.federation.reference_rows import ReferenceRows
 from tidemill.federation.routes import Router, Spark
 from tidemill.federation.runner import Runner, ViewReader
 from tidemill.federation.scatter import Scatter
-from tidemill.federation.system import ContributedRows, LiveRows, SystemTables
+from tidemill.federation.system import ContributedRows, SystemTables
 from tidemill.history.guard import Guard
 from tidemill.pipeline.executor import InlineExecutor
 from tidemill.pipeline.loads.appending import Appending
@@ -23,6 +23,7 @@ from tidemill.pipeline.spark_sql import SparkSqlEngine
 from tidemill.pipeline.spark_state import spark_rows
 from tidemill.sql.spark import SPARK_SETTINGS
 from tidemill.statements.spark_route import SparkSqlRoute
+from tidemill.stream.counting import LiveRows
 from tidemill.views.registry import House, Views
 
 

@@ -24,6 +24,7 @@ from sqlglot import exp
 
 from tidemill.federation.plan import KeyLookup, Partner, Plan, Scan
 from tidemill.federation.scans import PARTNER_ROWS_MAX, Asked
+from tidemill.federation.template import Template
 from tidemill.sql.params import placeholders
 from tidemill.sql.partners import put_partners
 
@@ -90,11 +91,11 @@ def driven_plan(plan: Plan, names: frozenset[str]) -> Plan:
     if not names:
         return plan
     tree = put_partners(plan.tree, names)
-    sql = tree.sql(dialect="duckdb")
     used = frozenset(placeholders(tree))
     left = {node.name for node in tree.find_all(exp.Table)}
     scans = tuple(scan for scan in plan.scans if scan.source in left)
-    return replace(plan, sql=sql, tree=tree, scans=scans, used=used)
+    template = Template.of(tree, {scan.source for scan in scans})
+    return replace(plan, template=template, tree=tree, scans=scans, used=used)
 
 
 @lru_cache(maxsize=512)

@@ -163,7 +163,7 @@ def _file_lines(selected: Selected) -> list[str]:
     lines = []
     for part in selected.past.parts:
         lines.append(f"  history: {_pruned(part)}")
-        lines += _removed(part)
+        lines += [f"  {line}" for line in part.describe_removed()]
     return lines
 
 
@@ -177,17 +177,6 @@ def _pruned(part: FileScan) -> str:
     )
     reasons = [f"by {column}: {count:,}" for column, count in pruned.reasons.items()]
     return f"{text}; ruled out {', '.join(reasons)}" if reasons else text
-
-
-def _removed(part: FileScan) -> list[str]:
-    deletes, seqs = part.removed.deletes, part.removed.seqs
-    lines = []
-    if deletes:
-        rows = sum(file.rows for file in deletes)
-        lines.append(f"  deletes: {_count(len(deletes), 'file')}, {_count(rows, 'row')}")
-    if seqs:
-        lines.append(f"  replaced by rows in memory: {_count(len(seqs), 'row')}")
-    return lines
 
 
 def _as_of_lines(selected: Selected) -> list[str]:
@@ -205,7 +194,7 @@ def _as_of_lines(selected: Selected) -> list[str]:
             lines.append(f"  in memory then, in files now: {_moved_since(part, *part.seq_range)}")
         if part.except_ranges:
             lines.append(f"  without rows of {_count(len(part.except_ranges), 'load')} since")
-        lines += _removed(part)
+        lines += [f"  {line}" for line in part.describe_removed()]
     lines.append(f"  in memory then and now: {_count(selected.table.num_rows, 'row')}")
     return lines
 
@@ -348,8 +337,8 @@ def _labels(filled: Filled) -> dict[str, str]:
     labels: dict[str, str] = {}
     for chosen in filled.selected:
         for part in chosen.past.parts if chosen.past is not None else ():
+            labels |= {file.path: f"deletes of {chosen.scan.name}" for file in part.all_files}
             labels |= {file.path: chosen.scan.name for file in part.files}
-            labels |= {file.path: f"deletes of {chosen.scan.name}" for file in part.removed.deletes}
         if chosen.past is None and chosen.scan.table is not None:
             files = _history(chosen, filled).files
             labels |= {f.path: chosen.scan.name for f in files if f.kind == chosen.scan.kind}

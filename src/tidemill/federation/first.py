@@ -95,9 +95,8 @@ def _reads_again(tree: exp.Expression, query: exp.Select, snapshot: Snapshot) ->
 
 
 def free_prefix(tree: exp.Expression, prefix: str) -> str:
-    """How the names of scans begin: as nothing in the query does, for text replaces them later."""
+    """How the names of scans begin: as no name in the query does."""
     names = {str(node.this).lower() for node in tree.find_all(exp.Identifier)}
-    names |= {str(node.this).lower() for node in tree.find_all(exp.Literal)}
     while any(prefix in name for name in names):
         prefix += "_"
     return prefix

@@ -16,6 +16,7 @@ import pyarrow as pa
 from tidemill.config import DUCKDB_CLOSED
 from tidemill.errors import QueryError
 from tidemill.federation.duck import REFERENCE, translated
+from tidemill.federation.template import Template
 from tidemill.history.checking import Reads
 from tidemill.history.storage import Storage
 from tidemill.permissions import spill_folder
@@ -25,10 +26,10 @@ from tidemill.types import literal, quote
 
 @dataclass(frozen=True)
 class PartialTask:
-    """``sql`` reads ``source``, which stands for ``files_sql``; ``references`` are tables by their
-    name in the reference database, as Arrow IPC."""
+    """``template`` reads ``source``, which stands for ``files_sql``; ``references`` are tables by
+    their name in the reference database, as Arrow IPC."""
 
-    sql: str
+    template: Template
     source: str
     files_sql: str
     storage: Storage
@@ -63,7 +64,7 @@ def run_partial(task: PartialTask) -> PartialResult:
     task.storage.prepare(connection)
     if task.reads is not None:
         task.reads.check()
-    text = task.sql.replace(quote(task.source), f"({task.files_sql})")
+    text = task.template.filled({task.source: f"({task.files_sql})"})
     try:
         with Brought(connection, task.references, task.tables):
             values = dict(task.values) or None

@@ -14,6 +14,7 @@ from sqlglot import exp
 
 from tidemill.catalog.model import Table
 from tidemill.federation.lookup import Lookup
+from tidemill.federation.template import Template
 from tidemill.sql.params import Params, check_params, value_of
 from tidemill.sql.predicates import Alternatives, Conjunct
 from tidemill.sql.top import Top
@@ -89,7 +90,7 @@ class FileRead:
 class Plan:
     """What runs: SQL over scans, the parameters to fill, and the key queries that run before."""
 
-    sql: str
+    template: Template
     tree: exp.Expression
     scans: tuple[Scan, ...]
     keys: tuple[str, ...]
@@ -105,6 +106,11 @@ class Plan:
     may_grow: bool = False  # the answer may have more rows than the scans
     is_one_row: bool = False  # of numbers: the answer is small whatever is read
     partners: tuple[Partner, ...] = ()
+
+    @property
+    def sql(self) -> str:
+        """The SQL that reads every scan by its name."""
+        return self.template.text
 
     def values(self, params: Params) -> dict[str, object]:
         """The caller's values under the plan's names; those of windows are in the plan itself."""

@@ -41,6 +41,7 @@ from tidemill.federation.plan import Plan as Plan
 from tidemill.federation.plan import Scan as Scan
 from tidemill.federation.references import physical_name
 from tidemill.federation.system.information import CATALOG
+from tidemill.federation.template import Template
 from tidemill.hot.side import LATE_SUFFIX, REJECTED_SUFFIX
 from tidemill.sql.calls import StreamTable
 from tidemill.sql.hidden import hide_seq, name_subqueries
@@ -128,7 +129,7 @@ def make_plan(
         elif scan is not None:
             scans.append(_asked(replace(scan, newest=newest, top=top), request))
     return Plan(
-        tree.sql(dialect="duckdb"),
+        Template.of(tree, {scan.source for scan in scans}),
         tree,
         tuple(scans),
         tuple(keys),

@@ -7,7 +7,6 @@ runs and not what might.
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -47,7 +46,6 @@ from tidemill.federation.system import SystemTables
 from tidemill.history.checking import Reads
 from tidemill.history.guard import Guard
 from tidemill.history.storage import Storage
-from tidemill.hot.retention import horizon_us
 from tidemill.hot.side import SideTable
 from tidemill.hot.table import HotTable
 from tidemill.hot.view import Condition, Selection, View, Wanted
@@ -57,10 +55,9 @@ from tidemill.sql.params import Params, placeholder_key
 from tidemill.sql.travel import moment_us
 from tidemill.sql.windows import NowBounds
 from tidemill.stream.image import Look, look
-from tidemill.stream.past import PastReader, seen_from
 from tidemill.stream.pins import Pin, Pins
+from tidemill.stream.reader import Reader, in_both, newest_of_keys, past_wanted
 from tidemill.stream.relation import HistoryScan, side_sql
-from tidemill.stream.removed import Deletes
 from tidemill.types import quote
 
 SMALL_ROWS_MAX = 100_000
@@ -135,29 +132,23 @@ class Filled:
     def text(self) -> str:
         """The plan's SQL, the names of scans replaced where they read files as well."""
         texts = {
-            quote(chosen.scan.source): _both(chosen) for chosen in self.selected if chosen.files_sql
+            chosen.scan.source: _both(chosen, chosen.files_sql)
+            for chosen in self.selected
+            if chosen.files_sql
         }
-        if not texts:
-            return self.plan.sql
-        names = re.compile("|".join(re.escape(name) for name in texts))
-        return names.sub(lambda found: texts[found[0]], self.plan.sql)
+        return self.plan.template.filled(texts) if texts else self.plan.sql
 
 
-def _both(chosen: Selected) -> str:
+def _both(chosen: Selected, files_sql: str) -> str:
     """A scan's rows in files and in memory, as a table expression."""
-    if chosen.keys and chosen.scan.table is not None:
-        names = [quote(column.name) for column in chosen.scan.table.columns]
-        columns = ", ".join([*names, "_seq"] if chosen.scan.with_seq else names)
-        parts = f"{chosen.files_sql} UNION ALL SELECT * FROM {quote(chosen.scan.source)}"
-        keys = ", ".join(quote(name) for name in chosen.keys)
-        newest = f"row_number() OVER (PARTITION BY {keys} ORDER BY _seq DESC) = 1"
-        return f"(SELECT {columns} FROM ({parts}) QUALIFY {newest})"
+    scan = chosen.scan
+    if chosen.keys and scan.table is not None:
+        names = [column.name for column in scan.table.columns]
+        columns = [*names, "_seq"] if scan.with_seq else names
+        return newest_of_keys(files_sql, scan.source, chosen.keys, columns)
     if not chosen.table.num_rows:
-        return f"({chosen.files_sql})"
-    first = first_of_parts(chosen.scan, chosen.files_sql or "")
-    if first is not None:
-        return first
-    return f"({chosen.files_sql} UNION ALL SELECT * FROM {quote(chosen.scan.source)})"
+        return in_both(files_sql, None)
+    return first_of_parts(scan, files_sql) or in_both(files_sql, scan.source)
 
 
 @dataclass(frozen=True)
@@ -222,12 +213,10 @@ class Runner:
         self._hot = hot
         self._system = system
         self._clock = clock
-        self._catalog = catalog
         self._pins = pins
         self._storage = storage
         self._guard = guard
-        self._deletes = Deletes(storage, duck)
-        self._past = PastReader(catalog, pins, self._deletes)
+        self._reader = Reader(catalog, pins, storage, duck)
         self._views = views
         self._reference_rows = reference_rows
 
@@ -433,16 +422,16 @@ class Runner:
         if scan.as_of is not None:
             return self._select_past(scan, moment, image.view, wanted)
         wanted = wanted.within(moment.horizons[table.table_id])
-        if newest is not None and not image.pending:
+        if newest is not None and image.is_settled:
             wanted = image.view.newest_only(wanted)  # files of older rows are ruled out, too
-        elif scan.top is not None and not image.pending:
+        elif scan.top is not None and image.is_settled:
             has_files = bool(image.in_files(wanted).files)
             ask = partial(self._ask, scan, known)
             wanted = newest_matching(scan, image.view, wanted, has_files, ask)
         found = image.in_files(wanted)
         files_sql = found.sql(self._storage, table, scan.with_seq)
         reads = self._reads(scan, found)
-        rows, selection = image.in_memory(replace(wanted, newest=None), self._deletes)
+        rows, selection = self._reader.in_memory(image, replace(wanted, newest=None))
         return Selected(scan, rows, wanted, selection, found, files_sql, reads=reads)
 
     def _ask(self, scan: Scan, known: Known, sql: str, rows: pa.Table) -> pa.Table:
@@ -480,32 +469,13 @@ class Runner:
         at_us = moment_us(scan.as_of, moment.params, moment.now_us)
         hot = self._table(scan.table)
         keys = scan.table.primary_key
-        # A key's newest row of that time hides those it had replaced then.
-        with_seq = wanted.with_seq or bool(keys)
-        wanted = replace(wanted, with_seq=with_seq, conditions=(), alternatives=())
-        found, rows = self._past.read(hot, moment.pin.snapshot, view, wanted, at_us)
-        horizon = self._past_horizon(hot, moment, view, at_us)
-        found, rows = seen_from(found, rows, scan.table, horizon)
+        wanted = past_wanted(wanted, keys)
+        found, rows = self._reader.past(hot, moment.pin.snapshot, view, wanted, at_us)
         files_sql = found.sql(self._storage, scan.table, wanted.with_seq)
         if keys and files_sql is None:
             files_sql = f"SELECT * FROM {quote(scan.source)} WHERE false"
         reads = self._reads(scan, found)
         return Selected(scan, rows, wanted, None, found, files_sql, at_us, reads, keys)
-
-    def _past_horizon(self, hot: HotTable, moment: Moment, view: View, at_us: int) -> int | None:
-        """From when on rows were seen at a moment; an event clock said then what the rows do."""
-        if hot.table.settings["retention"] is None or not hot.progress.is_event:
-            return horizon_us(hot.table, at_us)
-        snapshot, table = moment.pin.snapshot, hot.table
-        found, rows = self._past.read(hot, snapshot, view, Wanted(with_seq=True), at_us)
-        time = quote(table.time_column or "")
-        future = hot.progress.max_future_us
-        believed = "" if future is None else f" WHERE epoch_us({time}) <= {at_us + future}"
-        parts = [f"SELECT {time} FROM tm_past", found.sql(self._storage, table, True)]
-        texts = [f"SELECT {time} FROM ({part})" for part in parts if part is not None]
-        sql = f"SELECT max(epoch_us({time})) FROM ({' UNION ALL '.join(texts)}){believed}"
-        newest, _ = self._duck.query(sql, {}, {"tm_past": rows}, exact=True)
-        return horizon_us(table, newest.column(0)[0].as_py())
 
     def _note_window(self, table: Table, wanted: Wanted) -> None:
         """Tell the mover how far back queries read."""

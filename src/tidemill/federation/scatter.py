@@ -32,6 +32,7 @@ from tidemill.federation.partial import PartialResult, PartialTask, run_partial,
 from tidemill.federation.planner import HOT, Plan
 from tidemill.federation.runner import Filled, Selected
 from tidemill.federation.shipping import WholeResult, WholeTask, run_whole, shipping_refusal
+from tidemill.federation.template import Template
 from tidemill.history.storage import Storage
 from tidemill.sql.decompose import MERGE_SOURCE, Decomposition, NotDecomposable, decompose, sql_of
 from tidemill.sql.params import placeholders
@@ -114,7 +115,7 @@ class Scatter:
 
     def _run_split(self, filled: Filled, parts: Decomposition) -> tuple[pa.Table, list[str]]:
         chosen = next(c for c in filled.selected if c.scan.source == parts.scan.name)
-        sql = sql_of(parts.partial)
+        template = _template(parts.partial, chosen)
         values = _values(parts.partial, filled)
         named = {node.name for node in parts.partial.find_all(exp.Table)}
         others = {
@@ -124,11 +125,11 @@ class Scatter:
         }
         references = self._references(parts.partial)
         references.check()
-        specs = self._specs(chosen, sql, values, references.shipped, others)
+        specs = self._specs(chosen, template, values, references.shipped, others)
         with ThreadPoolExecutor(1, "tidemill-partial") as pool:
             remote = pool.submit(copy_context().run, self._partials, specs)
             sources = {**filled.sources, chosen.scan.source: chosen.table}
-            hot, _ = self._duck.query(sql, values, sources, exact=True)
+            hot, _ = self._duck.query(template.text, values, sources, exact=True)
             tables = [hot, *remote.result()]
         partials = pa.concat_tables([table.cast(hot.schema) for table in tables])
         merged, _ = self._duck.query(
@@ -172,7 +173,8 @@ class Scatter:
         query = exp.select(*(exp.column(name, quoted=True) for name in names)).from_(source)
         for condition in _conditions(scan.conjuncts, table):
             query = query.where(condition)
-        specs = self._specs(chosen, sql_of(query), _values(query, filled), {}, {})
+        template = _template(query, chosen)
+        specs = self._specs(chosen, template, _values(query, filled), {}, {})
         hot = chosen.table.select(names)
         found = [hot]
         held = 0
@@ -193,7 +195,7 @@ class Scatter:
     def _specs(
         self,
         chosen: Selected,
-        sql: str,
+        template: Template,
         values: dict[str, object],
         references: Mapping[str, bytes],
         tables: Mapping[str, bytes],
@@ -209,7 +211,7 @@ class Scatter:
                     None if chosen.reads is None else replace(chosen.reads, files=group.all_files)
                 )
                 spec = PartialTask(
-                    sql, scan.source, text, self._storage, values, references, tables, reads
+                    template, scan.source, text, self._storage, values, references, tables, reads
                 )
                 specs.append(spec)
         return specs
@@ -253,6 +255,10 @@ class _References:
                 detail=f"{self.too_large} bytes, {REFERENCE_BYTES_MAX} are allowed",
                 hint="SET route = 'local'",
             )
+
+
+def _template(tree: exp.Expression, chosen: Selected) -> Template:
+    return Template.of(tree, {chosen.scan.source}, comments=False)
 
 
 def _values(tree: exp.Expression, filled: Filled) -> dict[str, object]:

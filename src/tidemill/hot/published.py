@@ -21,6 +21,7 @@ from tidemill.catalog.model import Index, Table
 from tidemill.hot.block import BLOCK_ROWS, BLOCK_ROWS_MAX, Block, make_block
 from tidemill.hot.interval import IntervalIndex
 from tidemill.hot.piece import Piece, add, batch_of_rows, merge
+from tidemill.hot.replacements import Replacements
 from tidemill.hot.side import REJECTED_SCHEMA, SideTable, late_schema
 from tidemill.hot.view import TIME_US_MIN, View
 
@@ -70,6 +71,7 @@ class Published:
         # visible when they were. Only added to: a release makes another one.
         self._gone: dict[int, int] = {}
         self._removed: set[int] = set()  # rows of history that rows in memory replaced
+        self.replacements = Replacements()  # for followers
         self._loaded: list[tuple[int, int]] = []  # numbers that were never in memory
         self._indexes = indexes
         self._time_column = table.time_column
@@ -134,6 +136,8 @@ class Published:
             self.shown_rows += unit.row_count
             if unit.replaced:
                 self.remove(unit.replaced)
+                seen = (seq for seq in unit.replaced if seq < unit.first_seq)
+                self.replacements.note(seen, self.last_seq)
             if unit.late is not None:
                 self.late.add(unit.late, unit.first_seq)
             if unit.rejected is not None:
@@ -270,6 +274,7 @@ class Published:
             self._gather_rows()
             self._apply_replaced()
             self.moved_seq = moved_seq
+            self.replacements.forget(moved_seq)
             self._loaded = [span for span in self._loaded if span[1] > moved_seq]
             self._removed -= deleted
             moved = {seq for seq in self._gone if seq <= moved_seq}

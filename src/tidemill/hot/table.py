@@ -39,6 +39,7 @@ from tidemill.hot.offsets import Offsets
 from tidemill.hot.primary import PrimaryKeys
 from tidemill.hot.progress import Progress
 from tidemill.hot.published import ROW_BYTES_ESTIMATE, Published, Unit
+from tidemill.hot.replacements import Replacements
 from tidemill.hot.retention import horizon_us
 from tidemill.hot.rows import RowWriter
 from tidemill.hot.side import REJECTED_SCHEMA, late_batch, rejected_batch
@@ -82,6 +83,7 @@ class HotTable:
         self.primary = PrimaryKeys(table.primary_key, table.table_id) if table.primary_key else None
         self.published = Published(table, self._indexes())
         self.published.moved_seq = self.published.last_seq = moved_seq
+        self.published.replacements = Replacements(moved_seq)
         for span in sorted(loaded):
             if span[1] > moved_seq:
                 self.published.add_loaded(*span)

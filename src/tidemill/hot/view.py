@@ -97,7 +97,7 @@ class View:
         parts = [_with_seq(part, part.batch) for part in held]
         return pa.Table.from_batches(parts, self.schema(with_seq))
 
-    def since(
+    def arrived_after(
         self, seq: int, with_seq: bool = False, rows_max: int | None = None
     ) -> tuple[pa.Table, int]:
         """The rows behind a sequence number, in the order of arrival and without a copy, and the

@@ -46,8 +46,7 @@ from tidemill.hot.crash import point
 from tidemill.pipeline.digesting import DigestWork, fail_digest, without_loads
 from tidemill.pipeline.jobs import JobContext, OfTable, Outcome
 from tidemill.pipeline.spans import Span, spans_of
-from tidemill.stream.relation import FileScan, TimeRange
-from tidemill.stream.removed import Removed
+from tidemill.stream.relation import FileScan, TimeRange, scan_of
 from tidemill.types import quote
 
 JOB_BYTES = 512 * 1024 * 1024  # of the stream's files, for one job
@@ -113,13 +112,10 @@ def plan_backfill(
         if file.kind == FILE_ROWS and (upper_us is None or file.time_min_us < upper_us)
     )[::-1]
     taken = list(_within(found, JOB_BYTES))
-    removed = Removed.of(history.deletes)
     before = TimeRange(table.get_column(work.digest.time_column), high_us=upper_us)
     groups = [group for span in taken for group in _groups(span)]
     tasks = tuple(
-        FilesTask(
-            f"{job_id}-{number}", table, storage, work, FileScan(group, removed, times=before)
-        )
+        FilesTask(f"{job_id}-{number}", table, storage, work, scan_of(history, group, before))
         for number, group in enumerate(groups)
     )
     left = len(found) - len(taken)
@@ -136,8 +132,8 @@ def _within(spans: Sequence[Span[DataFile]], size_max: int) -> Iterator[Span[Dat
         yield span
 
 
-def _groups(span: Span[DataFile]) -> Iterator[tuple[NewFile, ...]]:
-    group: list[NewFile] = []
+def _groups(span: Span[DataFile]) -> Iterator[tuple[DataFile, ...]]:
+    group: list[DataFile] = []
     size = 0
     for file in span.files:
         if group and size + file.bytes > TASK_BYTES:
@@ -211,7 +207,7 @@ class BackfillJob(OfTable):
 def digest_files(task: FilesTask) -> tuple[NewFile, ...]:
     """Write the partials of files of rows; runs in Spark's workers."""
     digest = task.work.digest
-    check_files(task.storage, task.table.name, [*task.files, *task.scan.removed.deletes])
+    check_files(task.storage, task.table.name, task.scan.all_files)
     lo_us = min(file.lo_us for file in task.files)
     hi_us = max(file.hi_us for file in task.files)
     label = f"{task.label}-{uuid.uuid4().hex[:6]}"

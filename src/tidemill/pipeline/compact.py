@@ -37,10 +37,9 @@ from tidemill.catalog.model import (
     Snapshot,
     Table,
 )
-from tidemill.catalog.splicing import reaching
 from tidemill.catalog.store import Catalog
+from tidemill.history import deletes
 from tidemill.history.checking import check_files
-from tidemill.history.deletes import may_delete
 from tidemill.history.memory import COPIES, held_bytes
 from tidemill.history.storage import Storage
 from tidemill.history.window import Window
@@ -54,8 +53,7 @@ from tidemill.history.writing import (
 from tidemill.hot.crash import point
 from tidemill.pipeline.jobs import JobContext, OfTable, Outcome
 from tidemill.pipeline.spans import spans_of, touches
-from tidemill.stream.relation import FileScan
-from tidemill.stream.removed import Removed
+from tidemill.stream.relation import FileScan, scan_of
 from tidemill.types import quote
 
 FAN = 4
@@ -128,7 +126,6 @@ def plan_compact(
     groups = list(_groups(table, history, cold_before_us))[:TASKS_MAX]
     if not groups:
         return None
-    deletes = history.deletes
     tasks = tuple(
         CompactTask(
             job_id,
@@ -137,25 +134,14 @@ def plan_compact(
             storage,
             group.lo_us,
             group.hi_us,
-            _scan_of(group, deletes),
+            scan_of(history, group.files),
         )
         for number, group in enumerate(groups)
     )
     rewritten = {file.file_id for group in groups for file in group.files}
     left = [f for f in history.files if f.kind == FILE_ROWS and f.file_id not in rewritten]
-    done_with = [
-        d.file_id
-        for d in deletes
-        # those of rows that are still in the log keep them from coming back
-        if d.seq_max <= history.moved_seq and not any(may_delete(d, file) for file in left)
-    ]
-    return Compact(job_id, table, tasks, (*sorted(rewritten), *done_with))
-
-
-def _scan_of(group: Group, deletes: Sequence[DataFile]) -> FileScan:
-    """The rows of a group that count."""
-    concerned = (d for d in deletes if any(may_delete(d, file) for file in group.files))
-    return FileScan(group.files, Removed.of(concerned))
+    spent = [file.file_id for file in deletes.done_with(history, left)]
+    return Compact(job_id, table, tasks, (*sorted(rewritten), *spent))
 
 
 def ideal_files(history: History) -> int:
@@ -164,7 +150,6 @@ def ideal_files(history: History) -> int:
 
 
 def _groups(table: Table, history: History, cold_before_us: int | None) -> Iterator[Group]:
-    deletes = history.deletes
     if cold_before_us is None:
         cold_before_us = max((p.lo_us for p in history.partitions if p.rows), default=0)
     run: list[Group] = []
@@ -175,7 +160,7 @@ def _groups(table: Table, history: History, cold_before_us: int | None) -> Itera
         if partition.hi_us > cold_before_us:
             yield from (Group(partition.lo_us, partition.hi_us, f) for f in _levels(rows))
             continue
-        hit = [f for f in rows if any(may_delete(d, f) for d in deletes)] if deletes else []
+        hit = deletes.losing_rows(history, rows)
         small = [f for f in rows if _is_small(f) and f not in hit]
         for file in hit:
             yield Group(partition.lo_us, partition.hi_us, (file,))
@@ -352,14 +337,8 @@ class ExpireJob(OfTable):
 def expired_files(history: History, before_us: int, aside_before_us: int) -> list[DataFile]:
     """Files of partitions that end before a moment; rows set aside have a moment of their own."""
     expired = chain.from_iterable(p.files for p in history.partitions if p.hi_us <= before_us)
-    deletes = [
-        file
-        for file in history.deletes
-        if file.hi_us <= before_us
-        and all(p.hi_us <= before_us for p in reaching(history.partitions, file.lo_us, file.hi_us))
-    ]
     aside = chain.from_iterable(p.files for p in history.sides if p.hi_us <= aside_before_us)
-    return [*expired, *deletes, *aside]
+    return [*expired, *deletes.expired(history, before_us), *aside]
 
 
 def expired_with_digests(
@@ -388,7 +367,7 @@ def expired_with_digests(
 
 def compact_files(task: CompactTask) -> tuple[NewFile, ...]:
     """Read files, leave removed rows out, write them arranged; runs in Spark's workers."""
-    check_files(task.storage, task.table.name, [*task.files, *task.scan.removed.deletes])
+    check_files(task.storage, task.table.name, task.scan.all_files)
     with task.storage.connect() as connection:
         query = task.scan.sql(task.storage, task.table, with_seq=True)
         spec = replace(WriteSpec.of(task.table), bounds=(task.lo_us, task.hi_us))

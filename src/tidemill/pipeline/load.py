@@ -65,8 +65,7 @@ from tidemill.pipeline.loading import (
 )
 from tidemill.pipeline.packages import Listed, group
 from tidemill.stream.keys import KeyConflicts
-from tidemill.stream.relation import FileScan
-from tidemill.stream.removed import Removed
+from tidemill.stream.relation import scan_without
 
 COPY = "copy"
 REACH_PREFIX = "storage."
@@ -414,7 +413,7 @@ class LoadJob:
                 plan.table,
                 plan.storage,
                 work,
-                FileScan(tuple(files), Removed.of((), ready.ignored)),
+                scan_without(files, ready.ignored),
                 ORIGIN,
             )
             for number, files in enumerate(by_place.values())

@@ -1,7 +1,7 @@
 """Move: rows of the hot tier become files of history (document 000 §IV).
 
 1. **plan**: up to which sequence number, from which segments of the log, and which of those rows
-   are alive (retention and replaced keys take rows away that the log still has);
+   are rows of the table (``stream.leaving``);
 2. **run**: tasks read the segments themselves, so rows pass neither through the driver nor through
    Python objects; each writes the files of its rows, sorted and in their final place, and the
    partials of the table's digests beside them (``digesting``). Rows that others replaced go to
@@ -34,8 +34,6 @@ from tidemill.catalog.model import (
     FILE_LATE,
     FILE_REJECTED,
     FILE_REPLACED,
-    DataFile,
-    History,
     NewFile,
     Table,
 )
@@ -43,16 +41,14 @@ from tidemill.catalog.store import Catalog
 from tidemill.errors import CorruptLogError
 from tidemill.history.memory import held_bytes
 from tidemill.history.storage import Storage
-from tidemill.history.writing import WriteSpec, write_deletes, write_rows, write_side
+from tidemill.history.writing import WriteSpec, write_rows, write_side
 from tidemill.hot import frame
-from tidemill.hot.block import Block
 from tidemill.hot.crash import point
 from tidemill.hot.gather import SEQ_FIELD
 from tidemill.hot.log import Segment
-from tidemill.hot.piece import Piece, batch_of_rows
+from tidemill.hot.piece import batch_of_rows
 from tidemill.hot.side import REJECTED_SCHEMA, late_schema
 from tidemill.hot.table import HotTable
-from tidemill.hot.view import View
 from tidemill.pipeline.digesting import (
     Digested,
     DigestWork,
@@ -63,57 +59,10 @@ from tidemill.pipeline.digesting import (
 )
 from tidemill.pipeline.fixing import fix_partition, follow_table
 from tidemill.pipeline.jobs import JobContext, Outcome
+from tidemill.stream.leaving import NO_ROWS, Leaving, Live, Seqs, leaving
 
 TASK_BYTES = 128 * 1024 * 1024  # of log per task
 BUFFER_BYTES = 256 * 1024 * 1024  # of rows that a task holds before it writes them
-
-Seqs = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class Live:
-    """Which rows of the log are still rows of the table: ranges of their numbers."""
-
-    ranges: tuple[tuple[int, int], ...] = ()
-
-    @classmethod
-    def of(cls, seqs: Iterable[int]) -> Live:
-        ordered = np.array(sorted(seqs), dtype=np.int64)
-        return cls(tuple(_runs(ordered)) if len(ordered) else ())
-
-    @property
-    def rows(self) -> int:
-        return sum(last - first + 1 for first, last in self.ranges)
-
-    def mask(self, seqs: Seqs) -> npt.NDArray[np.bool_]:
-        firsts = np.array([first for first, _ in self.ranges], dtype=np.int64)
-        lasts = np.array([last for _, last in self.ranges], dtype=np.int64)
-        at = np.searchsorted(firsts, seqs, "right") - 1
-        return (at >= 0) & (seqs <= lasts[np.maximum(at, 0)]) if len(firsts) else at >= 0
-
-
-def live_of(view: View, upto_seq: int) -> Live:
-    """The rows of a view up to a sequence number."""
-    ranges: list[tuple[int, int]] = []
-    parts: tuple[Block | Piece, ...] = (*view.blocks, *view.tail)
-    for part in parts:
-        if part.first_seq > upto_seq:
-            break
-        is_whole = part.seqs is None
-        runs = [(part.first_seq, part.last_seq)] if is_whole else _runs(part.seq_column())
-        for first, last in runs:
-            if ranges and ranges[-1][1] == first - 1:
-                ranges[-1] = (ranges[-1][0], min(last, upto_seq))
-            elif first <= upto_seq:
-                ranges.append((first, min(last, upto_seq)))
-    return Live(tuple(ranges))
-
-
-def _runs(seqs: Seqs) -> list[tuple[int, int]]:
-    breaks = np.flatnonzero(np.diff(seqs) != 1)
-    firsts = np.concatenate((seqs[:1], seqs[breaks + 1]))
-    lasts = np.concatenate((seqs[breaks], seqs[-1:]))
-    return list(zip(firsts.tolist(), lasts.tolist(), strict=True))
 
 
 @dataclass(frozen=True)
@@ -129,7 +78,7 @@ class MoveTask:
     storage: Storage
     table: Table
     digests: tuple[DigestWork, ...] = ()
-    replaced: Live = Live()  # where they are not alive, rows for the past
+    replaced: Live = NO_ROWS  # where they are not alive, rows for the past
 
 
 @dataclass(frozen=True)
@@ -149,20 +98,21 @@ class Move:
 
     job_id: str
     table: Table
-    after_seq: int
-    upto_seq: int
+    leaving: Leaving
     tasks: tuple[MoveTask, ...]
-    rows: int
-    left_out: frozenset[int] = frozenset()
-    deleted: frozenset[int] = frozenset()
     reason: str = ""
     digests: tuple[DigestWork, ...] = ()
     kind: str = field(default="move", init=False)
 
+    @property
+    def rows(self) -> int:
+        return self.leaving.live.rows
+
     def explain(self) -> list[str]:
+        first, last = self.leaving.after_seq + 1, self.leaving.upto_seq
         return [
             f'move {self.rows} rows of table "{self.table.name}" to history',
-            f"  sequence numbers {self.after_seq + 1} to {self.upto_seq}: {self.reason}",
+            f"  sequence numbers {first} to {last}: {self.reason}",
             f"  {sum(len(task.paths) for task in self.tasks)} log segments in "
             f"{len(self.tasks)} tasks",
             *(f'  partials for digest "{work.digest.name}"' for work in self.digests),
@@ -172,48 +122,30 @@ class Move:
 def plan_move(
     job_id: str,
     table: Table,
-    view: View,
+    rows: Leaving,
     segments: Iterable[Segment],
-    upto_seq: int,
     storage: Storage,
-    *,
-    left_out: frozenset[int],
     reason: str,
     digests: tuple[DigestWork, ...] = (),
-    replaced: frozenset[int] = frozenset(),
 ) -> Move:
-    """The move of a view's rows up to a sequence number. ``left_out`` are rows that
-    were replaced; so are
-    those ``replaced``, unless the view still has them."""
-    live, past = live_of(view, upto_seq), Live.of(replaced)
-    chosen = _segments_between(list(segments), view.moved_seq, upto_seq)
+    """The move of rows that leave memory, from the segments of the log that hold them."""
+    chosen = _segments_between(list(segments), rows.after_seq, rows.upto_seq)
     tasks = [
         MoveTask(
             job_id,
             number,
             tuple(str(segment.path) for segment in group),
-            view.moved_seq,
-            upto_seq,
-            live,
+            rows.after_seq,
+            rows.upto_seq,
+            rows.live,
             storage,
             table,
             digests,
-            past,
+            rows.replaced,
         )
         for number, group in enumerate(_groups(chosen))
     ]
-    return Move(
-        job_id,
-        table,
-        view.moved_seq,
-        upto_seq,
-        tuple(tasks),
-        live.rows,
-        left_out,
-        view.removed,
-        reason,
-        digests,
-    )
+    return Move(job_id, table, rows, tuple(tasks), reason, digests)
 
 
 def _segments_between(segments: list[Segment], after_seq: int, upto_seq: int) -> list[Segment]:
@@ -292,7 +224,9 @@ class MoveJob:
                 f"{move.rows}; it was given up",
                 hint="the rows are still in memory; please report this",
             )
-        files += self._deletes(move)
+        history = self.catalog.snapshot().history(self.table_id)
+        label = f"{move.job_id}-deletes"
+        files += move.leaving.write_removed(self.storage, move.table, history, label)
         point("move.written")
         size = sum(file.bytes for file in files)
         past = [file for moved in results for file in moved.replaced]
@@ -301,62 +235,32 @@ class MoveJob:
 
     def commit(self, outcome: Outcome) -> Outcome:
         move, files, past, digested = outcome.value
-        if move.upto_seq > move.after_seq:
+        rows = move.leaving
+        if rows.upto_seq > rows.after_seq:
             packages = self.hot.packages  # the log that knows of them may go
             with self.catalog.transaction() as change:
                 fix_partition(change, self.table_id, files)
                 change.commit_files(
                     self.table_id,
                     add=files,
-                    moved_seq=move.upto_seq,
+                    moved_seq=rows.upto_seq,
                     progress=json.dumps({"offsets": self.hot.offsets.newest()}),
-                    marks=self.hot.marks.up_to(move.upto_seq),
+                    marks=self.hot.marks.up_to(rows.upto_seq),
                     replaced=past,
                     packages=packages,
                 )
-                commit_moved(change, self.table_id, move.digests, digested, move.upto_seq)
+                commit_moved(change, self.table_id, move.digests, digested, rows.upto_seq)
             point("move.committed")
             follow_table(self.hot, self.catalog)
             self.hot.settle_packages(packages)
-            self.hot.release(move.upto_seq, move.left_out, move.deleted)
+            rows.release(self.hot)
             point("move.released")
         return replace(outcome, value=move)
 
     def _plan(self, job_id: str, digests: tuple[DigestWork, ...]) -> Move:
-        reached = self.hot.reached_seq() or 0
-        view = self.hot.view()
-        # All that is published; past numbers of loads, too, where no row waits in between.
-        last = max(view.published_seq, reached)
-        upto = last if self.upto_seq is None else min(self.upto_seq, view.published_seq)
-        upto = max(upto, view.moved_seq)
-        # Replaced rows before the rest: one that is replaced in between is then in neither list; it
-        # is removed from files that do not hold it, which does no harm.
-        replaced = self.hot.published.replaced_up_to(upto)
-        view = self.hot.view()
-        segments = self.hot.log.segments if upto > view.moved_seq else ()
-        return plan_move(
-            job_id,
-            self.hot.table,
-            view,
-            segments,
-            upto,
-            self.storage,
-            left_out=replaced,
-            reason=self.reason,
-            digests=digests,
-            # once more, since those replaced in between were rows of the table as well
-            replaced=self.hot.published.replaced_up_to(upto),
-        )
-
-    def _deletes(self, move: Move) -> list[NewFile]:
-        """Rows of history that were replaced are named in a file of deletes."""
-        history = self.catalog.snapshot().history(self.table_id)
-        span = span_of_seqs(history, move.deleted)
-        if span is None:
-            return []
-        label = f"{move.job_id}-deletes"
-        spec = WriteSpec.of(move.table)
-        return [write_deletes(self.storage, spec, *span, sorted(move.deleted), label, 0, "move")]
+        rows = leaving(self.hot, self.upto_seq)
+        segments = self.hot.log.segments if rows.upto_seq > rows.after_seq else ()
+        return plan_move(job_id, self.hot.table, rows, segments, self.storage, self.reason, digests)
 
 
 # -- in the task
@@ -521,17 +425,3 @@ def sides_of(read: frame.Frame, task: MoveTask) -> Iterator[tuple[str, pa.Record
             yield FILE_LATE, pa.ipc.read_record_batch(part, late_schema(task.table.schema))
         elif name == frame.REJECTED:
             yield FILE_REJECTED, pa.ipc.read_record_batch(part, REJECTED_SCHEMA)
-
-
-def span_of_seqs(history: History, seqs: Iterable[int]) -> tuple[int, int] | None:
-    """The span of time of the files that may hold some rows, for the file that deletes them."""
-    wanted = list(seqs)
-    found: list[DataFile] = [
-        file
-        for partition in history.partitions
-        for file in partition.files
-        if any(file.seq_min <= seq <= file.seq_max for seq in wanted)
-    ]
-    if not found:
-        return None
-    return min(file.lo_us for file in found), max(file.hi_us for file in found)

@@ -18,8 +18,11 @@ import pyarrow as pa
 from tidemill.errors import QueryError, TidemillError
 from tidemill.errors import SparkSqlError as SparkSqlError
 from tidemill.executions import cancellable
+from tidemill.history.storage import Storage
 from tidemill.pipeline.executor import PipelineError, reason_of
 from tidemill.pipeline.spark import SparkRuntime
+from tidemill.stream.relation import HistoryScan
+from tidemill.stream.removed import Removed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -29,19 +32,17 @@ SEQ = "_seq"
 
 @dataclass(frozen=True)
 class SparkTable:
-    """A view to be made: the columns with their Spark types, the files that hold rows, what names
-    rows of them that no longer count (files, and numbers besides), and rows as Arrow of those very
-    columns.
+    """A view to be made: the columns with their Spark types, rows as Arrow of those very columns,
+    and what is read of files beside them, which lie in the storage.
 
     ``stored`` names the columns that are something else in files: the type as which Spark reads
     them there, and the expression, over ``?``, that makes of it what the view has."""
 
     view: str
     columns: Mapping[str, str]
-    files: Sequence[str]
-    removed_by: Sequence[str]
-    removed_seqs: Sequence[int]
     rows: pa.Table
+    scan: HistoryScan
+    storage: Storage
     stored: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     since: tuple[str, str, str] | None = None  # column, type and time: older rows are left out
 
@@ -96,30 +97,33 @@ class SparkSqlEngine:
     def _frame(self, session: SparkSession, table: SparkTable) -> DataFrame:
         schema = _schema(table.columns)
         frame: DataFrame = session.createDataFrame(table.rows, schema=schema)
-        if not table.files:
+        files = [table.storage.place(file.path) for file in table.scan.files]
+        if not files:
             return frame
-        is_cut = bool(table.removed_by or table.removed_seqs)
+        removed = table.scan.removed
         read = {**table.columns, **{name: kind for name, (kind, _) in table.stored.items()}}
-        if is_cut:
+        if removed:
             read[SEQ] = "BIGINT"
         if table.since is not None:
             read.setdefault(table.since[0], table.since[1])
-        stored = session.read.schema(_schema(read)).parquet(*table.files)
+        stored = session.read.schema(_schema(read)).parquet(*files)
         if table.since is not None:
             name, kind, text = table.since
             stored = stored.where(f"{_quoted(name)} >= CAST('{text}' AS {kind})")
-        if is_cut:
-            stored = self._without(session, stored, table)
+        if removed:
+            stored = self._without(session, stored, removed, table.storage)
         return stored.selectExpr(*(_expression(table, name) for name in table.columns)).union(frame)
 
-    def _without(self, session: SparkSession, rows: DataFrame, table: SparkTable) -> DataFrame:
+    def _without(
+        self, session: SparkSession, rows: DataFrame, removed: Removed, storage: Storage
+    ) -> DataFrame:
         """The rows that count: the anti-join of Spark's own SQL."""
-        seqs = [(seq,) for seq in table.removed_seqs]
-        removed: Any = session.createDataFrame(seqs, f"{SEQ} BIGINT")
-        if table.removed_by:
-            named = session.read.schema(f"{SEQ} BIGINT").parquet(*table.removed_by)
-            removed = removed.union(named)
-        return rows.join(removed, SEQ, "left_anti")
+        seqs = [(seq,) for seq in removed.seqs]
+        gone: Any = session.createDataFrame(seqs, f"{SEQ} BIGINT")
+        if removed.deletes:
+            places = [storage.place(file.path) for file in removed.deletes]
+            gone = gone.union(session.read.schema(f"{SEQ} BIGINT").parquet(*places))
+        return rows.join(gone, SEQ, "left_anti")
 
 
 def _expression(table: SparkTable, name: str) -> str:

@@ -33,7 +33,7 @@ from tidemill.sql.spark import (
     to_spark,
     view_name,
 )
-from tidemill.stream.relation import HistoryScan
+from tidemill.stream.relation import NO_FILES
 from tidemill.types import Column, SqlType, quote
 
 # What Spark reads from our files as it reads it from Arrow; unsigned integers as wider signed ones.
@@ -115,17 +115,12 @@ class SparkSqlRoute:
     def _table(self, chosen: Selected, query: SparkQuery) -> SparkTable:
         view = chosen.scan.source
         columns = _wanted(_columns(chosen), query, view)
-        parts = (chosen.past or HistoryScan((), 0)).parts
-        files = [file for part in parts for file in part.files]
-        deletes = [file for part in parts for file in part.removed.deletes]
-        seqs = [seq for part in parts for seq in part.removed.seqs]
         return SparkTable(
             view,
             {column.name: spark_type(column.type.name) or "STRING" for column in columns},
-            [self._storage.place(file.path) for file in files],
-            [self._storage.place(file.path) for file in deletes],
-            seqs,
             self._given(columns, quote(view), {view: chosen.table}),
+            chosen.past or NO_FILES,
+            self._storage,
             {c.name: _STORED[c.type.name] for c in columns if c.type.name in _STORED},
             _since(chosen),
         )
@@ -145,7 +140,7 @@ class SparkSqlRoute:
             columns = _wanted(list(by_name[node.name].columns), query, view)
             rows = self._given(columns, f"{REFERENCE}.main.{quote(node.name)}", {})
             kinds = {c.name: spark_type(c.type.name) or "STRING" for c in columns}
-            made[view] = SparkTable(view, kinds, (), (), (), rows)
+            made[view] = SparkTable(view, kinds, rows, NO_FILES, self._storage)
         return list(made.values())
 
     def _given(
@@ -168,7 +163,7 @@ class SparkSqlRoute:
 
 def _since(chosen: Selected) -> tuple[str, str, str] | None:
     """From when on the retention lets rows of files be seen, where some are older."""
-    for part in (chosen.past or HistoryScan((), 0)).parts:
+    for part in (chosen.past or NO_FILES).parts:
         times = part.times
         if times is None or times.low_us is None:
             continue

@@ -7,7 +7,10 @@ stream takes its batches from here; no other room knows which rows count.
 - ``pins``: which snapshot a reader holds;
 - ``image``: memory, snapshot and removed rows, taken in the one right order;
 - ``relation``: the SQL that reads an image's files;
+- ``reader``: files and memory together, for one scan of a query;
 - ``past``: what a reader saw at an earlier moment;
+- ``counting``: how many rows of files count;
 - ``keys``: primary keys over memory and files;
-- ``feed``: what came behind a position, in the order of arrival.
+- ``feed``: what appears behind a ``position`` and what is taken back (``retracting``);
+- ``leaving``: which rows leave memory for files.
 """

@@ -29,7 +29,7 @@ from tidemill.hot.retention import horizon_us
 from tidemill.hot.table import HotTable
 from tidemill.hot.view import Selection, View, Wanted
 from tidemill.sql.windows import NowBounds
-from tidemill.stream.relation import HistoryScan, SeqRange, pruned_scan, retained
+from tidemill.stream.relation import NO_FILES, HistoryScan, SeqRange, pruned_scan, retained
 from tidemill.stream.removed import Deletes, Removed
 
 
@@ -66,10 +66,15 @@ class Image:
         """Rows of files that no longer count."""
         return Removed.of(self.history.deletes, self.view.removed)
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether all rows of the view count: no load has just replaced some of them."""
+        return not self.pending
+
     def in_files(self, wanted: Wanted, seq_range: SeqRange | None = None) -> HistoryScan:
         """What a scan reads of history; with a range, rows of these numbers only."""
         if not self.history.files:
-            return HistoryScan((), 0)
+            return NO_FILES
         part = pruned_scan(self.history, wanted, Removed.of((), self.view.removed))
         times = retained(self.table, wanted.horizon_us)
         window = _window(self.table, wanted)

@@ -7,9 +7,8 @@ brought back had been replaced by loaded ones. Rows that no longer count hold no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import duckdb
 import numpy as np
@@ -24,26 +23,14 @@ from tidemill.hot import keys
 from tidemill.hot.primary import Key
 from tidemill.hot.table import HotTable
 from tidemill.hot.view import Wanted
+from tidemill.stream.engine import Engine
 from tidemill.stream.image import Image, look
 from tidemill.stream.relation import FileScan, HasColumns
-from tidemill.stream.removed import Deletes, Lender
+from tidemill.stream.removed import Deletes
 from tidemill.types import quote
 
 Numbers = npt.NDArray[np.int64]
 _NO_NUMBERS: Numbers = np.empty(0, dtype=np.int64)
-
-
-class Engine(Lender, Protocol):
-    """DuckDB, as keys are compared with it."""
-
-    def query(
-        self,
-        sql: str,
-        params: Mapping[str, object],
-        sources: Mapping[str, pa.Table],
-        *,
-        exact: bool = False,
-    ) -> tuple[pa.Table, list[str]]: ...
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,12 @@ files.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from tidemill.catalog.model import FILE_ROWS, DataFile, History, NewFile, Table
+from tidemill.history.deletes import concerning
 from tidemill.history.encoding import read_expression
 from tidemill.history.reading import Pruned, prune, read_files
 from tidemill.history.storage import Storage
@@ -121,6 +122,15 @@ class FileScan:
             return False
         return times.low_us is None or window.is_since(times.low_us)
 
+    def describe_removed(self) -> list[str]:
+        """What takes rows away, for EXPLAIN."""
+        return self.removed.describe()
+
+    @property
+    def all_files(self) -> tuple[NewFile, ...]:
+        """Files of rows, and files of deletes beside them."""
+        return (*self.files, *self.removed.deletes)
+
     @property
     def needed(self) -> list[NewFile]:
         """The files that can hold such rows."""
@@ -176,8 +186,15 @@ class HistoryScan:
     @property
     def all_files(self) -> tuple[NewFile, ...]:
         """Files of rows and files of deletes, each once."""
-        found = (file for part in self.parts for file in (*part.files, *part.removed.deletes))
+        found = (file for part in self.parts for file in part.all_files)
         return tuple({file.path: file for file in found}.values())
+
+    @property
+    def removed(self) -> Removed:
+        """What takes rows away from any of the parts."""
+        deletes = {file.path: file for part in self.parts for file in part.removed.deletes}
+        seqs = {seq for part in self.parts for seq in part.removed.seqs}
+        return Removed.of(deletes.values(), seqs)
 
     @property
     def bytes(self) -> int:
@@ -220,6 +237,9 @@ class HistoryScan:
         return found
 
 
+NO_FILES = HistoryScan((), 0)
+
+
 def _joined(parts: Sequence[FileScan]) -> tuple[FileScan, ...]:
     """Neighbouring parts that differ in their files only become one."""
     joined: list[FileScan] = []
@@ -229,6 +249,18 @@ def _joined(parts: Sequence[FileScan]) -> tuple[FileScan, ...]:
         else:
             joined.append(part)
     return tuple(joined)
+
+
+def scan_of(
+    history: History, files: Sequence[DataFile], times: TimeRange | None = None
+) -> FileScan:
+    """The rows of some files of a history that count: for jobs that read them file by file."""
+    return FileScan(tuple(files), Removed.of(concerning(history, files)), times=times)
+
+
+def scan_without(files: Sequence[NewFile], seqs: Iterable[int]) -> FileScan:
+    """The rows of files that the catalog does not name yet, without some."""
+    return FileScan(tuple(files), Removed.of((), seqs))
 
 
 def pruned_scan(history: History, wanted: Wanted, removed: Removed = NOTHING) -> FileScan:

@@ -13,11 +13,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
 from operator import itemgetter
-from typing import Protocol
 
 import duckdb
 import pyarrow as pa
@@ -28,6 +26,7 @@ from tidemill.history.checking import check_files
 from tidemill.history.reading import read_files
 from tidemill.history.storage import Storage
 from tidemill.history.writing import SEQ
+from tidemill.stream.engine import Lender
 
 INLINE_MAX = 50  # more numbers than that are joined rather than listed
 
@@ -71,6 +70,16 @@ class Removed:
         spans = joined_spans((file.seq_min, file.seq_max) for file in files)
         return Removed(tuple(f for f in self.deletes if _overlaps(spans, f)), self.seqs)
 
+    def describe(self) -> list[str]:
+        """What takes rows away, for EXPLAIN."""
+        lines = []
+        if self.deletes:
+            rows = sum(file.rows for file in self.deletes)
+            lines.append(f"deletes: {_count(len(self.deletes), 'file')}, {_count(rows, 'row')}")
+        if self.seqs:
+            lines.append(f"replaced by rows in memory: {_count(len(self.seqs), 'row')}")
+        return lines
+
     def clause(self, storage: Storage) -> Clause:
         """The anti-join of DuckDB."""
         sources, tests = [], []
@@ -88,12 +97,6 @@ class Removed:
 
 
 NOTHING = Removed()
-
-
-class Lender(Protocol):
-    """Who lends connections of DuckDB."""
-
-    def lent(self, *, exact: bool) -> AbstractContextManager[duckdb.DuckDBPyConnection]: ...
 
 
 @dataclass(frozen=True)
@@ -143,6 +146,10 @@ def joined_spans(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
         else:
             joined.append((low, high))
     return joined
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number:,} {word}" if number == 1 else f"{number:,} {word}s"
 
 
 def _overlaps(spans: Sequence[tuple[int, int]], file: NewFile) -> bool:

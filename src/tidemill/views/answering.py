@@ -37,8 +37,9 @@ from tidemill.sql.maintain import ViewParts
 from tidemill.sql.windows import NowBounds
 from tidemill.stream.image import bounds_of, horizon_of
 from tidemill.types import quote
+from tidemill.views.bounded_state import TooLarge
 from tidemill.views.edges import Edges, Found, round_at
-from tidemill.views.follower import Follower, FollowerGone, TooLarge
+from tidemill.views.follower import Follower, FollowerGone
 from tidemill.views.lookups import Lookups
 from tidemill.views.moments import Moments
 
@@ -306,7 +307,7 @@ class LiveView:
                 now = None if moment is None else round_at(moment, follower)
                 follower.follow(shared=now)
                 follower.reach(horizons[follower.hot.table.table_id], now)
-            if sum(each.nbytes for each in own) > self.memory_max:
+            if sum(each.state.nbytes for each in own) > self.memory_max:
                 raise TooLarge
             values = self._values(now_us, clocks)
             return self.rooms.edges.answer(

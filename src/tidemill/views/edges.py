@@ -36,6 +36,7 @@ from tidemill.sql.maintain import (
     read_sql,
 )
 from tidemill.sql.maintain.narrowing import takes_any_width
+from tidemill.stream.feed import Arrivals
 from tidemill.types import quote
 from tidemill.views.follower import Follower, Round
 from tidemill.views.lookups import Lookups
@@ -93,15 +94,15 @@ class Edges:
         """A view's answer from its states; None if they cannot give it now. With a moment, the
         states stand there."""
         reads = Reads(horizons=horizons)
-        if any(follower.cut_us > TIME_US_MIN for follower in followers):
+        if any(follower.state.cut_us > TIME_US_MIN for follower in followers):
             lookups = None  # rows between horizon and cut may be of the groups' and of others
         if lookups is not None:
-            reads.found = lookups.columns(digests[0], followers[0].kept)
+            reads.found = lookups.columns(digests[0], followers[0].state.kept)
         if lookups is not None and reads.found is not None:
             parts = replace(parts, final=lookups.plan.final)
         for at, (digest, follower) in enumerate(zip(digests, followers, strict=True)):
             end = digest.parts.rows_window
-            if end is not None and follower.newest_us > self._moment(end, values):
+            if end is not None and follower.state.newest_us > self._moment(end, values):
                 return None  # rows of the future, which the window does not show yet
             self._add(reads, at, parts, digest, follower, values, moment)
         references = {each: self._reference_sql(each) for each in parts.above}
@@ -132,7 +133,8 @@ class Edges:
             rows = [self._rows(digest, follower, moment, *span, horizon) for span in reach.edges]
         edge = self._named(reads, at, digest, [part for part in rows if part.num_rows])
         state = f"tm_state_{at}"
-        table = follower.kept.table(digest.table_id)
+        kept = follower.state.kept
+        table = kept.table(digest.table_id)
         more: list[str] = []
         if reads.found is not None:
             more = reads.found.column_names
@@ -140,7 +142,7 @@ class Edges:
             table = pa.table([*table.columns, *reads.found.columns], names=names)
         reads.sources[state] = table
         narrow = partial(takes_any_width, parts.final, at)
-        text = follower.kept.select(digest.table_id, state, narrow, more)
+        text = kept.select(digest.table_id, state, narrow, more)
         reads.texts.append(read_sql(digest.parts, f"({text})", edge, reach, more=more))
 
     def _before_cut(
@@ -152,10 +154,11 @@ class Edges:
         horizon: int | None,
     ) -> list[pa.Table]:
         """The rows that may be seen and that the state does not have."""
-        _note_oldest(reads, digest, max(follower.oldest_us, follower.cut_us))
-        if follower.cut_us == TIME_US_MIN:
+        state = follower.state
+        _note_oldest(reads, digest, max(state.oldest_us, state.cut_us))
+        if state.cut_us == TIME_US_MIN:
             return []
-        rows = self._rows(digest, follower, moment, horizon, follower.cut_us, horizon)
+        rows = self._rows(digest, follower, moment, horizon, state.cut_us, horizon)
         if rows.num_rows:
             _note_oldest(reads, digest, Rows(rows).ends(digest.time_column)[0])
         return [rows]
@@ -183,7 +186,7 @@ class Edges:
         low_us, high_us = (column[0].as_py() for column in found.columns)
         if horizon is not None and (low_us is None or low_us + pane.low_open < horizon):
             low_us, pane = horizon, replace(pane, low_open=False)
-        return reach_of(pane, low_us, high_us, follower.newest_us)
+        return reach_of(pane, low_us, high_us, follower.state.newest_us)
 
     def _moment(self, text: str, values: Values) -> int:
         sql = f"SELECT epoch_us({text})"
@@ -230,7 +233,7 @@ class Edges:
 def round_at(moment: Moment, follower: Follower) -> Round:
     """What a follower takes in to stand at a moment."""
     view = moment.view(follower.hot.table.table_id)
-    return Round(follower.hot, view, moment.pin.snapshot)
+    return Round(Arrivals(view), moment.pin.snapshot)
 
 
 def _note_oldest(reads: Reads, digest: Digest, time_us: int) -> None:
@@ -241,7 +244,7 @@ def _note_oldest(reads: Reads, digest: Digest, time_us: int) -> None:
 def _held(follower: Follower, seqs: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
     """Which rows were there when the state was brought up to date: up to the number it stands at,
     and those of loads, which memory knows until rows behind them are moved."""
-    held = seqs <= max(follower.absorbed_seq, follower.moved_seq)
+    held = seqs <= max(follower.position.seq, follower.moved_seq)
     published = follower.hot.published
     for at in np.flatnonzero(~held):
         held[at] = published.is_loaded(int(seqs[at]))

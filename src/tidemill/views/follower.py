@@ -1,15 +1,16 @@
 """Followers: the states of digests in memory, kept abreast of their stream.
 
 A follower holds one or more digests of one stream that are fed by the same rows. What it has taken
-in is described by a sequence number (hot rows up to there) and by the digest files it has seen:
+in is described by a position of the stream's feed (hot rows up to there) and by the digest files it
+has seen:
 
-- rows behind the number are absorbed from memory, in chunks;
+- rows behind the position are absorbed as the feed gives them out of memory, in chunks;
 - a file that a move or a seal wrote holds rows that were absorbed before: it is only noted;
 - a file that a load or a back-fill wrote is absorbed; one that a compaction wrote takes the place
   of files that were;
-- whatever does not fit (rows left memory before they were absorbed, retention took rows away) is
-  answered by building the state again, from files and hot rows. Digests with panes need that only
-  if a read reaches back to where rows are missing.
+- whatever does not fit (rows left memory before they were absorbed, retention took rows away, the
+  feed takes rows back) is answered by building the state again, from files and hot rows. Digests
+  with panes need that only if a read reaches back to where rows are missing.
 
 Rows that get outside the retention must leave the answer at once, and a state cannot give rows
 back. So once there are such rows, a state begins with a time ahead of the retention's horizon, the
@@ -26,9 +27,6 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
-
-import pyarrow as pa
 
 from tidemill.catalog.model import DataFile, History, Snapshot
 from tidemill.digests.arrays import NotPackable
@@ -37,53 +35,17 @@ from tidemill.digests.definition import Digest
 from tidemill.errors import UnknownNameError
 from tidemill.hot.retention import horizon_us
 from tidemill.hot.table import HotTable
-from tidemill.hot.view import TIME_US_MAX, TIME_US_MIN, View
+from tidemill.hot.view import TIME_US_MIN, View
+from tidemill.stream.feed import Arrivals, Feed
+from tidemill.stream.position import Position, Seen
+from tidemill.views.bounded_state import CHUNK_ROWS, BoundedState, Kept, ReadFiles, TooLarge
 
-CHUNK_ROWS = 131_072
-CHUNK_ROWS_MIN = 8_192
 CUTS_A_RETENTION = 16
-OVER = 1.1  # how far a state may pass its bound before it is given up
 CAME_THROUGH_MEMORY = ("move", "seal")
-
-
-Narrow = Callable[[str], bool]
-"""Whether a state may have fewer bits than its type."""
-
-
-class TooLarge(Exception):
-    """The state would take more memory than it may have."""
 
 
 class FollowerGone(UnknownNameError):
     """One of the digests is gone, which may be another view's: there are other followers now."""
-
-
-class Kept(Protocol):
-    """States of some digests that absorb rows together; by the digests' table ids."""
-
-    @property
-    def kind(self) -> str: ...
-    def absorb(self, rows: Rows) -> None: ...
-    def absorb_partials(self, digest_id: int, partials: pa.Table) -> None: ...
-    def table(self, digest_id: int) -> pa.Table:
-        """Keys and states, merged; valid until the next change."""
-        ...
-
-    def select(self, digest_id: int, source: str, narrow: Narrow, more: Sequence[str] = ()) -> str:
-        """A SELECT over ``table`` under a name, with the digest's exact types, but for states
-        that may be narrow, and with more columns that the source has."""
-        ...
-
-    def is_steady(self, digest_id: int) -> bool:
-        """Whether groups stay where they are in ``table``, and new ones come behind them."""
-        ...
-
-    def groups(self, digest_id: int) -> int: ...
-    @property
-    def nbytes(self) -> int: ...
-    def growth(self, rows: int) -> int:
-        """The bytes that so many rows may take."""
-        ...
 
 
 MakeKept = Callable[[Sequence[Digest], bool], Kept]
@@ -102,32 +64,41 @@ class Figures:
 
 @dataclass(frozen=True)
 class Source:
-    """Where a follower reads: the stream's memory, the catalog's snapshot, digest files."""
+    """Where a follower reads: the stream's feed, and digest files."""
 
-    hot: HotTable
-    snapshot: Callable[[], Snapshot]
-    read_files: Callable[[Digest, Sequence[DataFile]], pa.Table]
+    feed: Feed
+    read_files: ReadFiles
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Rows of a stream, and the number up to which they are all."""
+
+    rows: Rows
+    upto_seq: int
 
 
 class Round:
     """A stream as it is, for followers that take it in one after the other. Those that stand at
-    the same place are given the same rows. With a view and a snapshot: as it was then, for
-    followers that are not ahead of it."""
+    the same place are given the same rows. With a snapshot: as it was then, for followers that are
+    not ahead of it."""
 
-    def __init__(
-        self, hot: HotTable, view: View | None = None, snapshot: Snapshot | None = None
-    ) -> None:
-        self.view = hot.view() if view is None else view
+    def __init__(self, arrivals: Arrivals, snapshot: Snapshot | None = None) -> None:
+        self.arrivals = arrivals
         self.snapshot = snapshot
         self._key: tuple[int, bool, int] | None = None
 
-    def since(self, seq: int, with_seq: bool, rows_max: int) -> tuple[Rows, int]:
-        """The rows behind a sequence number, and the number up to which they go."""
-        if self._key != (seq, with_seq, rows_max):
-            self._key = seq, with_seq, rows_max
-            table, self._upto = self.view.since(seq, with_seq, rows_max)
-            self._rows = Rows(table)
-        return self._rows, self._upto
+    @property
+    def view(self) -> View:
+        return self.arrivals.view
+
+    def next_chunk(self, position: Position, with_seq: bool, rows_max: int) -> Chunk:
+        """The next rows behind a position."""
+        if self._key != (position.seq, with_seq, rows_max):
+            self._key = position.seq, with_seq, rows_max
+            batch = self.arrivals.next_batch(position, rows_max, with_seq)
+            self._chunk = Chunk(Rows(batch.rows), batch.upto_seq)
+        return self._chunk
 
 
 @dataclass(eq=False)
@@ -149,57 +120,34 @@ class Follower:
         self._may_be_dense = True
         self.is_given_up = False
         self.error: str | None = None  # why it could not follow the last time
-        # Of each view that reads it: the view's memory, and its other followers.
-        self.sharing: Sequence[tuple[int, Sequence[Follower]]] = ()
         self._members = {digest.table_id: _Member(digest) for digest in digests}
-        self._kept: Kept | None = None
-        self._time_column = digests[0].time_column
+        self.state = BoundedState(digests[0].time_column, source.read_files)
         self._with_seq = any(digest.with_seq for digest in digests)
         self.is_paned = all(digest.parts.pane is not None for digest in digests)
         self.has_panes = all(_is_bounded(digest) for digest in digests)
-        self.absorbed_seq = 0
+        self.position = Position()  # rows up to there were taken in
         self.moved_seq = 0  # history had all rows up to it when the state was brought up to date
-        self.newest_us = TIME_US_MIN  # no row that was taken in is newer
-        self.oldest_us = TIME_US_MAX  # no row that was taken in is older
-        self.cut_us = TIME_US_MIN  # older rows were not taken in
         self._built_seq = 0  # rows behind it were taken from memory
         self._shown_rows = 0
         self._expired_rows = 0
 
     @property
     def hot(self) -> HotTable:
-        return self._source.hot
+        return self._source.feed.hot
 
-    @property
-    def kept(self) -> Kept:
-        assert self._kept is not None, "follow comes first"
-        return self._kept
-
-    @property
-    def is_built(self) -> bool:
-        return self._kept is not None
+    def arrivals(self) -> Arrivals:
+        """The rows that its stream has in memory now."""
+        return self._source.feed.arrivals()
 
     @property
     def lag_rows(self) -> int:
         """Rows that readers of the stream see and that the state does not hold yet."""
         return max(0, self.hot.published.shown_rows - self._shown_rows)
 
-    @property
-    def nbytes(self) -> int:
-        kept = self._kept
-        return 0 if kept is None else kept.nbytes
-
-    @property
-    def room(self) -> int | None:
-        """The bytes that the state may have; None if nobody says. The most that one of its views
-        leaves it."""
-        left = [most - sum(each.nbytes for each in others) for most, others in self.sharing]
-        return max(left, default=None)
-
     def drop_state(self) -> None:
         """Give the memory back, for good: the state is larger than it may be."""
         with self.lock:
-            self._kept = None
+            self.state.drop()
             self.is_given_up = True
 
     def follow(self, rows_max: int | None = None, shared: Round | None = None) -> bool:
@@ -218,7 +166,7 @@ class Follower:
                 self.drop_state()
                 raise
             except Exception as error:
-                self._kept = None  # half a state is none
+                self.state.drop()  # half a state is none
                 self.error = str(error)
                 raise
             finally:
@@ -231,56 +179,58 @@ class Follower:
             return self._follow(rows_max, shared)
         except NotPackable:
             # Rows that arrays cannot hold exactly: from now on the general way.
-            self._may_be_dense, self._kept = False, None
+            self._may_be_dense = False
+            self.state.drop()
             is_fixed = shared is not None and shared.snapshot is not None
             return self._follow(rows_max, shared if is_fixed else None)
 
     def rebuild(self, shared: Round | None = None) -> None:
         """Forget the state and build it from files and hot rows."""
         with self.lock:
-            self._kept = None
+            self.state.drop()
             self.follow(shared=shared)
 
     def reach(self, horizon_us: int | None, shared: Round | None = None) -> None:
         """Have no row in the state that is outside the retention. With panes a read sees to it."""
         if horizon_us is None or self.is_paned:
             return
-        if horizon_us > max(self.oldest_us, self.cut_us):
+        if horizon_us > max(self.state.oldest_us, self.state.cut_us):
             self.rebuild(shared)
 
     def _follow(self, rows_max: int | None, shared: Round | None) -> bool:
         # Memory first, the snapshot second: rows go from the one to the other, never back.
-        now = Round(self.hot) if shared is None or self._is_ahead(shared.view) else shared
-        snapshot = now.snapshot or self._source.snapshot()
-        if self._kept is not None and not self._is_lost(now.view):
+        feed = self._source.feed
+        now = Round(feed.arrivals()) if shared is None or self._is_ahead(shared.view) else shared
+        snapshot = now.snapshot or feed.catalog.snapshot()
+        if self.state.is_built and not self._is_lost(now.arrivals):
             is_all = self._absorb(now, rows_max)
             if self._note_files(snapshot):
                 return is_all
         try:
             self._build(now, snapshot)
         except BaseException:  # half a state is none
-            self._kept = None
+            self.state.drop()
             raise
         return True
 
     def _is_ahead(self, view: View) -> bool:
         """Whether a reader has followed since the view was taken."""
         return (
-            view.published_seq < self.absorbed_seq
+            view.published_seq < self.position.seq
             or view.shown_rows < self._shown_rows
             or view.expired_rows < self._expired_rows
         )
 
-    def _is_lost(self, view: View) -> bool:
+    def _is_lost(self, arrivals: Arrivals) -> bool:
         """Whether the state cannot be brought up to date by adding to it."""
-        if view.moved_seq > self.absorbed_seq:
-            # Numbers of loads lie in between, or rows that went to files before we took them.
-            held = view.rows_behind(self.absorbed_seq)
-            if view.shown_rows - self._shown_rows != held:
-                return True
+        if arrivals.have_left(self.position, self._shown_rows):
+            return True
+        if self._source.feed.takes_back(self.position):
+            return True
+        view = arrivals.view
         if view.expired_rows == self._expired_rows:
             return False
-        if not self.has_panes and view.expired_us >= self.cut_us:
+        if not self.has_panes and view.expired_us >= self.state.cut_us:
             return True
         self._expired_rows = view.expired_rows
         self.stale_before_us = max(self.stale_before_us, view.expired_us)
@@ -293,13 +243,14 @@ class Follower:
         left = rows_max
         while True:
             chunk = CHUNK_ROWS if left is None else min(left, CHUNK_ROWS)
-            rows, upto = now.since(self.absorbed_seq, self._with_seq, chunk)
-            count = rows.table.num_rows
+            taken = now.next_chunk(self.position, self._with_seq, chunk)
+            count = taken.rows.table.num_rows
             if count:
-                self._take_rows(rows)
+                self.state.take_rows(taken.rows)
                 self.figures.rows_in += count
-            self.absorbed_seq = max(upto, self.absorbed_seq)
-            if upto >= now.view.published_seq:
+            if taken.upto_seq > self.position.seq:
+                self.position = Position(taken.upto_seq, seen=self.position.seen)
+            if taken.upto_seq >= now.view.published_seq:
                 self._shown_rows = now.view.shown_rows
                 self.moved_seq = now.view.moved_seq
                 return True
@@ -308,60 +259,6 @@ class Follower:
                 left -= count
                 if left <= 0:
                     return False
-
-    def _take_rows(self, rows: Rows) -> None:
-        low, high = rows.ends(self._time_column)
-        self.newest_us = max(self.newest_us, high)
-        if low < self.cut_us:
-            rows, low = rows.since(self._time_column, self.cut_us), self.cut_us
-        if not rows.table.num_rows:
-            return
-        self.oldest_us = min(self.oldest_us, low)
-        count, room = rows.table.num_rows, self.room
-        if room is None or self.kept.nbytes + self.kept.growth(count) <= room:
-            self.kept.absorb(rows)
-            return
-        for start in range(0, count, CHUNK_ROWS_MIN):
-            self._check_room(min(CHUNK_ROWS_MIN, count - start))
-            self.kept.absorb(Rows(rows.table.slice(start, CHUNK_ROWS_MIN)))
-        self._check_room(0)
-
-    def _check_room(self, rows: int) -> None:
-        """Give up before so many rows might lift the state far over its bound."""
-        room, kept = self.room, self.kept
-        if room is None:
-            return
-        held = kept.nbytes
-        if held > room or held + kept.growth(rows) > OVER * room:
-            raise TooLarge
-
-    def _take_partials(self, digest: Digest, files: Sequence[DataFile]) -> None:
-        """Absorb files of partials, a few at a time. Each row of a file is a group: a file with
-        more of them than there is room for needs not be read."""
-        group_bytes = 8 * len(digest.columns)
-        at = 0
-        while at < len(files):
-            end, rows = at + 1, files[at].rows
-            while end < len(files) and rows + files[end].rows <= CHUNK_ROWS:
-                rows, end = rows + files[end].rows, end + 1
-            room = self.room
-            if room is not None and files[at].rows * group_bytes > OVER * room:
-                raise TooLarge
-            self._check_room(0)
-            partials = self._source.read_files(digest, files[at:end])
-            self._absorb_partials(digest, partials)
-            at = end
-
-    def _absorb_partials(self, digest: Digest, partials: pa.Table) -> None:
-        count, room = partials.num_rows, self.room
-        if room is None or self.kept.nbytes + self.kept.growth(count) <= room:
-            self.kept.absorb_partials(digest.table_id, partials)
-            return
-        for start in range(0, count, CHUNK_ROWS_MIN):
-            self._check_room(min(CHUNK_ROWS_MIN, count - start))
-            part = partials.slice(start, CHUNK_ROWS_MIN)
-            self.kept.absorb_partials(digest.table_id, part)
-        self._check_room(0)
 
     # -- files
 
@@ -402,7 +299,7 @@ class Follower:
                 return False
         places = {(file.lo_us, file.hi_us) for file in merged}
         for file in gone:
-            if (file.lo_us, file.hi_us) in places or file.time_max_us < self.cut_us:
+            if (file.lo_us, file.hi_us) in places or file.time_max_us < self.state.cut_us:
                 continue
             if not self.has_panes:
                 return False
@@ -416,17 +313,16 @@ class Follower:
         waiting, fresh = set(), []
         for file in added:
             if file.origin in CAME_THROUGH_MEMORY:
-                if file.seq_max > self.absorbed_seq:
+                if file.seq_max > self.position.seq:
                     waiting.add(file.file_id)
-            elif file.origin != "compact" and file.time_max_us >= self.cut_us:
+            elif file.origin != "compact" and file.time_max_us >= self.state.cut_us:
                 fresh.append(file)
-        if any(file.time_min_us < self.cut_us for file in fresh):
+        if any(file.time_min_us < self.state.cut_us for file in fresh):
             return None
-        for file in added:
-            self.newest_us = max(self.newest_us, file.time_max_us)
-        self.oldest_us = min([self.oldest_us, *(file.time_min_us for file in fresh)])
+        self.state.note_times(added)
+        self.state.note_oldest(fresh)
         if fresh:
-            self._take_partials(member.digest, fresh)
+            self.state.take_partials(member.digest, fresh)
         return waiting
 
     # -- all of it
@@ -436,21 +332,20 @@ class Follower:
         for digest_id in self._members:
             if snapshot.table(digest_id) is None:
                 raise FollowerGone("a view was dropped or replaced while its stream was followed")
-        self._kept = self._make(self.digests, self._may_be_dense)
         self.figures.rebuilds += 1
-        self.oldest_us = TIME_US_MAX
-        self.cut_us = self._cut_of(view, snapshot)
+        cut_us = self._cut_of(view, snapshot)
+        self.state.begin(self._make(self.digests, self._may_be_dense), cut_us)
         for digest_id, member in self._members.items():
             history = snapshot.history(digest_id)
-            files = [file for file in history.files if file.time_min_us >= self.cut_us]
+            files = [file for file in history.files if file.time_min_us >= cut_us]
             if files:
-                self._take_partials(member.digest, files)
-                self.oldest_us = min([self.oldest_us, *(file.time_min_us for file in files)])
+                self.state.take_partials(member.digest, files)
+                self.state.note_oldest(files)
             member.history = history
             member.files = {file.file_id: file for file in history.files}
-            newest = max((file.time_max_us for file in history.files), default=TIME_US_MIN)
-            self.newest_us = max(self.newest_us, newest)
-        self.absorbed_seq = self._built_seq = self._covered(snapshot)
+            self.state.note_times(history.files)
+        self._built_seq = self._covered(snapshot)
+        self.position = Position(self._built_seq, seen=Seen(view.published_seq))
         self._expired_rows = view.expired_rows
         self.stale_before_us = TIME_US_MIN
         self._shown_rows = view.shown_rows - view.rows

@@ -25,7 +25,7 @@ from tidemill.federation.duck import Duck
 from tidemill.federation.references import References, place_of
 from tidemill.hot import keys
 from tidemill.sql.maintain.lookups import FOUND, LookupPlan
-from tidemill.views.follower import Kept
+from tidemill.views.bounded_state import Kept
 
 GROUPS_MIN = 1 << 16  # of fewer, all are joined as fast
 _KEYS = "tm_keys"

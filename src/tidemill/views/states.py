@@ -15,7 +15,7 @@ from tidemill.digests.dense import DenseGroup, plan_dense
 from tidemill.digests.levels import LevelState
 from tidemill.digests.shape import ROWS, DensePlan
 from tidemill.federation.duck import Duck
-from tidemill.views.follower import Kept, Narrow
+from tidemill.views.bounded_state import Kept, Narrow
 
 BATCH_ROWS = 122_880
 ROWS_A_GROUP_MIN = 64  # in a batch, for DuckDB to add them up (docs/design/20261116-view-kernels)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +29,7 @@ def status_row(views: Views, live: LiveView, snapshot: Snapshot) -> dict[str, An
     followers = list(dict.fromkeys(views.followers(live)))
     # Before anything that waits for followers, who would catch up meanwhile.
     lag_rows = max((each.lag_rows for each in followers), default=0)
-    newest_us = max((each.newest_us for each in followers), default=TIME_US_MIN)
+    newest_us = max((each.state.newest_us for each in followers), default=TIME_US_MIN)
     rows_in = sum(each.figures.rows_in for each in followers)
     seconds = sum(each.figures.seconds for each in followers)
     now_us = views.house.clock.now_us()
@@ -41,7 +41,7 @@ def status_row(views: Views, live: LiveView, snapshot: Snapshot) -> dict[str, An
         "streams": list(live.parts.streams),
         "state": _state_of(live, followers),
         "groups": sum(_groups(each, live) for each in followers),
-        "state_bytes": sum(each.nbytes for each in followers),
+        "state_bytes": sum(each.state.nbytes for each in followers),
         "rows_in": rows_in,
         "rows_out": live.answer.table.num_rows if live.answer is not None else None,
         "insert_ns_row": seconds * 1e9 / rows_in if rows_in else None,
@@ -54,7 +54,7 @@ def status_row(views: Views, live: LiveView, snapshot: Snapshot) -> dict[str, An
         "refresh_ms": live.costs.last_seconds * 1e3 if live.costs.answers else None,
         "history": share,
         "history_from": from_us,
-        "last_error": views.error_of(live, followers),
+        "last_error": _error_of(views, live, followers),
         "definition": ViewDefinition.of(live.table).query,
         "created_at": live.table.created_at_us,
     }
@@ -67,25 +67,32 @@ def _state_of(live: LiveView, followers: list[Follower]) -> str:
         return f"query: {live.parts.reason}"
     if live.is_too_large:
         return "query: more than its memory"
-    kinds = [each.kept.kind if each.is_built else "not built yet" for each in followers]
+    kinds = [each.state.kept.kind if each.state.is_built else "not built yet" for each in followers]
     return "; ".join(dict.fromkeys(kinds))
+
+
+def _error_of(views: Views, live: LiveView, followers: Sequence[Follower]) -> str | None:
+    """Why the view failed, or the last try to follow its streams, or its last back-fill."""
+    errors = (live.failure, *(follower.error for follower in followers))
+    return next((error for error in errors if error), None) or views.completing.error_of(live)
 
 
 def _groups(follower: Follower, live: LiveView) -> int:
     own = {digest.table_id for digest in live.digests}
-    if not follower.is_built:  # who builds it holds the lock
+    if not follower.state.is_built:  # who builds it holds the lock
         return 0
     with follower.lock:
-        if not follower.is_built:  # it failed meanwhile
+        if not follower.state.is_built:  # it failed meanwhile
             return 0
-        return sum(follower.kept.groups(d.table_id) for d in follower.digests if d.table_id in own)
+        kept = follower.state.kept
+        return sum(kept.groups(d.table_id) for d in follower.digests if d.table_id in own)
 
 
 def _history(views: Views, live: LiveView, snapshot: Snapshot) -> tuple[float, int | None]:
     """How much of the streams' history the view has, and from when on (None: all of it)."""
     shares, froms = [1.0], []
     for digest in live.digests:
-        progress = views.progress(digest)
+        progress = views.completing.progress(digest)
         if progress.from_us is not None:
             shares.append(_share(digest, progress.from_us, snapshot))
             if progress.from_us < US_MAX:

@@ -16,7 +16,8 @@ from weakref import WeakKeyDictionary
 
 from tidemill.errors import UnknownNameError
 from tidemill.hot.table import HotTable
-from tidemill.views.follower import CHUNK_ROWS, Follower, Round, TooLarge
+from tidemill.views.bounded_state import CHUNK_ROWS, TooLarge
+from tidemill.views.follower import Follower, Round
 from tidemill.workers import Worker
 
 LAG_ROWS_WORTH = 65_536
@@ -59,8 +60,8 @@ class Upkeep:
         for follower in followers:
             lag = follower.lag_rows
             worth = worth or lag >= LAG_ROWS_WORTH
-            if lag > LAG_ROWS_MAX and follower.is_built:
-                shared = shared or Round(hot)
+            if lag > LAG_ROWS_MAX and follower.state.is_built:
+                shared = shared or Round(follower.arrivals())
                 self._follow(follower, shared)  # whatever becomes of it, the rows are stored
         if worth:
             self._worker.wake()
@@ -80,10 +81,10 @@ class Upkeep:
             if self._worker.is_stopping:
                 return
             lag = follower.lag_rows
-            is_new = not follower.is_built
+            is_new = not follower.state.is_built
             if is_new or lag >= LAG_ROWS_WORTH or (lag and with_few):
                 if follower.hot not in rounds:
-                    rounds[follower.hot] = Round(follower.hot)
+                    rounds[follower.hot] = Round(follower.arrivals())
                 self._follow(follower, rounds[follower.hot])
 
     def _follow(self, follower: Follower, shared: Round) -> None:

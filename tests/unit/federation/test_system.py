@@ -16,9 +16,9 @@ from tidemill.clock import FakeClock, to_us
 from tidemill.config import DATABASE_SETTINGS, Settings
 from tidemill.engine import Database
 from tidemill.executions import Executions
-from tidemill.federation.system import NAMES, LiveRows, SystemTables, schema
-from tidemill.federation.system.memory import deleted_rows
+from tidemill.federation.system import NAMES, SystemTables, schema
 from tidemill.history.writing import WriteSpec, write_deletes
+from tidemill.stream.counting import LiveRows, deleted_rows
 from tidemill.stream.image import look
 
 HOUR_US = 3_600_000_000

@@ -251,7 +251,7 @@ class Stream:
         return self.duck.sql(text).to_arrow_table()
 
     def hot_rows(self, after_seq: int) -> pa.Table:
-        return self.hot.view().since(after_seq, True)[0]
+        return self.hot.view().arrived_after(after_seq, True)[0]
 
     def found(self, digest: Table) -> pa.Table:
         """What a view would read: files of partials, and rows that are not in them yet."""

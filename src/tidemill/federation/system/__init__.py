@@ -6,14 +6,13 @@ They are made when somebody reads them, from the present state of the rooms:
 - ``rooms``: where the state comes from, and how columns become a table;
 - ``definitions``: columns, indexes, settings;
 - ``information``: tables and columns under the names of the SQL standard, for other programs;
-- ``memory``: tables, blocks, ingest, with ``counting`` of rows in files;
+- ``memory``: tables, blocks, ingest;
 - ``files``: partitions, files, snapshots;
 - ``work``: queries, jobs, moves, costs, sources, packages.
 """
 
 from __future__ import annotations
 
-from tidemill.federation.system.counting import LiveRows
 from tidemill.federation.system.fields import INFORMATION_NAMES, NAMES, SCHEMA, schema
 from tidemill.federation.system.makers import SystemTables
 from tidemill.federation.system.rooms import (
@@ -30,7 +29,6 @@ __all__ = [
     "SCHEMA",
     "ContributedRows",
     "JobLike",
-    "LiveRows",
     "MoveLike",
     "PackageCount",
     "SourceState",

@@ -6,12 +6,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import chain
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from tidemill.catalog.model import FILE_ROWS, History, Partition, Snapshot
 from tidemill.federation.system.rooms import Rooms, make_table
+from tidemill.history.deletes import counts
 
 
 def _histories(snapshot: Snapshot) -> Iterator[tuple[str, History]]:
@@ -30,12 +29,12 @@ def partitions(rooms: Rooms) -> pa.Table:
     """Ranges of time that hold rows. A file of deletes may concern several of them."""
     names: list[str] = []
     parts: list[Partition] = []
-    deletes: list[int] = []
+    overlapping: list[int] = []  # files of deletes, for each partition
     for name, history in _histories(rooms.snapshot()):
         held = [part for part in history.partitions if part.files[0].kind == FILE_ROWS]
         names += [name] * len(held)
         parts += held
-        deletes += _deletes_of(held, history).tolist()
+        overlapping += counts(history, held).tolist()
     files = [part.files for part in parts]
     return make_table(
         "partitions",
@@ -46,23 +45,13 @@ def partitions(rooms: Rooms) -> pa.Table:
             "generation": [part.generation for part in parts],
             "files": [len(each) for each in files],
             "revisions": [part.revisions for part in parts],
-            "deletes": deletes,
+            "deletes": overlapping,
             "rows": [sum(file.rows for file in each) for each in files],
             "bytes": [sum(file.bytes for file in each) for each in files],
             "time_min": [min(file.time_min_us for file in each) for each in files],
             "time_max": [max(file.time_max_us for file in each) for each in files],
         },
     )
-
-
-def _deletes_of(parts: list[Partition], history: History) -> npt.NDArray[np.int64]:
-    """How many files of deletes overlap each partition."""
-    lows = np.array([part.lo_us for part in parts], dtype=np.int64)
-    highs = np.array([part.hi_us for part in parts], dtype=np.int64)
-    counts = np.zeros(len(parts), dtype=np.int64)
-    for file in history.deletes:
-        counts += (lows < file.hi_us) & (highs > file.lo_us)
-    return counts
 
 
 # -- tidemill.files

@@ -22,6 +22,7 @@ from tidemill.federation.system.rooms import (
     count_packages,
 )
 from tidemill.hot.table import HotTable
+from tidemill.stream.counting import estimated_rows
 
 _MAKERS: dict[str, Callable[[Rooms], pa.Table]] = {
     "tables": memory.tables,
@@ -53,7 +54,7 @@ class SystemTables:
     ``package_counts(table_id)`` gives (source, state, packages, rows, rejected, late, replaced)
     for each source and state; without it packages are counted one by one. ``sources_state`` is
     keyed by the source's name in lower case. ``snapshots`` gives (id, when committed), newest
-    first. ``live_rows`` counts a history's rows; ``counting.LiveRows`` does so exactly. ``views``,
+    first. ``live_rows`` counts a history's rows; ``stream.counting`` does so exactly. ``views``,
     ``spark`` and ``costs`` give the rows of the system tables of those names, ``queries`` what is
     running.
     """
@@ -71,7 +72,7 @@ class SystemTables:
         package_counts: Callable[[int], Iterable[Counted]] | None = None,
         sources_state: Callable[[], Mapping[str, SourceState]] = dict,
         snapshots: Callable[[], Iterable[tuple[int, int]]] = lambda: (),
-        live_rows: CountRows = memory.estimated_rows,
+        live_rows: CountRows = estimated_rows,
         clock: Clock | None = None,
         views: Callable[[], Iterable[Mapping[str, Any]]] = tuple,
         spark: Callable[[], Iterable[Mapping[str, Any]]] = tuple,

@@ -10,13 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
-from tidemill.catalog.model import APPENDED, FILE_ROWS, LOADED, History, Table
+from tidemill.catalog.model import APPENDED, LOADED, History, Table
 from tidemill.federation.system.rooms import Rooms, make_table_of_rows
 from tidemill.hot.table import HotTable
-from tidemill.stream.image import Image, look
+from tidemill.stream.image import look
 
 Row = dict[str, Any]
 
@@ -35,30 +34,6 @@ def held(rooms: Rooms, hot: HotTable) -> Held:
     image = look(hot).at(rooms.snapshot())
     rows = rooms.live_rows(image)
     return Held(image.view.rows_since(image.horizon_us), rows, image.history)
-
-
-def estimated_rows(image: Image) -> int:
-    """What the catalog alone can say; ``counting`` is exact."""
-    history = image.history
-    return max(history.rows - deleted_rows(history) - len(image.removed.seqs), 0)
-
-
-def deleted_rows(history: History) -> int:
-    """Rows of files that files of deletes take away. One that a compaction has partly carried
-    out counts as a whole until it is done with."""
-    deletes = history.deletes
-    if not deletes:
-        return 0
-    rows = [f for part in history.partitions for f in part.files if f.kind == FILE_ROWS]
-    born = np.array([file.created_snapshot for file in rows], dtype=np.int64)
-    seqs = np.array([(file.seq_min, file.seq_max) for file in rows], dtype=np.int64).reshape(-1, 2)
-    times = np.array([(file.lo_us, file.hi_us) for file in rows], dtype=np.int64).reshape(-1, 2)
-    gone = 0
-    for each in deletes:
-        is_hit = (born < each.created_snapshot) & (times[:, 0] < each.hi_us)
-        is_hit &= (seqs[:, 0] <= each.seq_max) & (seqs[:, 1] >= each.seq_min)
-        gone += each.rows if bool(np.any(is_hit & (times[:, 1] > each.lo_us))) else 0
-    return gone
 
 
 # -- tidemill.tables

@@ -41,7 +41,7 @@ class Desk(Protocol):
         ...
 
     def feed(self, table: Table) -> Feed:
-        """What arrives in a stream; raises when it was dropped."""
+        """What arrives in a stream, for those who take nothing back; raises when it was dropped."""
         ...
 
     def now_us(self) -> int:
@@ -113,7 +113,8 @@ class WarehouseDesk:
         return found
 
     def feed(self, table: Table) -> Feed:
-        return Feed(self.hot(table), self._catalog.snapshot, self._storage, self._duck)
+        hot = self.hot(table)
+        return Feed(hot, self._catalog, self._storage, self._duck, with_retractions=False)
 
     def now_us(self) -> int:
         return self._clock.now_us()

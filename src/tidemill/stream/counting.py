@@ -1,4 +1,4 @@
-"""Counting the rows of history exactly, where files of deletes or newer rows take some away.
+"""Counting the rows of history that count, where files of deletes or newer rows take some away.
 
 The catalog knows how many rows files hold, and how many sequence numbers files of deletes name; it
 does not know which of these are still to be found: a compaction may have left some out already, a
@@ -8,10 +8,12 @@ numbers of the files concerned alone, and the count is kept until something chan
 
 from __future__ import annotations
 
+import numpy as np
+
 from tidemill.catalog.model import History
-from tidemill.federation.duck import Duck
 from tidemill.history.checking import check_files
 from tidemill.history.storage import Storage
+from tidemill.stream.engine import Engine
 from tidemill.stream.image import Image
 from tidemill.stream.relation import FileScan, retained, row_files
 from tidemill.stream.removed import Removed
@@ -20,7 +22,7 @@ from tidemill.stream.removed import Removed
 class LiveRows:
     """Answers how many rows of a table's files count in an image."""
 
-    def __init__(self, duck: Duck, storage: Storage) -> None:
+    def __init__(self, duck: Engine, storage: Storage) -> None:
         self._duck = duck
         self._storage = storage
         self._known: dict[int, tuple[History, Removed, int | None, int]] = {}  # by table
@@ -49,3 +51,27 @@ class LiveRows:
         count = inside + int(counted.column(0)[0].as_py())
         self._known[table.table_id] = history, removed, horizon_us, count
         return count
+
+
+def estimated_rows(image: Image) -> int:
+    """What the catalog alone can say; ``LiveRows`` is exact."""
+    history = image.history
+    return max(history.rows - deleted_rows(history) - len(image.removed.seqs), 0)
+
+
+def deleted_rows(history: History) -> int:
+    """Rows of files that files of deletes take away. One that a compaction has partly carried
+    out counts as a whole until it is done with."""
+    deletes = history.deletes
+    if not deletes:
+        return 0
+    rows = row_files(history)
+    born = np.array([file.created_snapshot for file in rows], dtype=np.int64)
+    seqs = np.array([(file.seq_min, file.seq_max) for file in rows], dtype=np.int64).reshape(-1, 2)
+    times = np.array([(file.lo_us, file.hi_us) for file in rows], dtype=np.int64).reshape(-1, 2)
+    gone = 0
+    for each in deletes:
+        is_hit = (born < each.created_snapshot) & (times[:, 0] < each.hi_us)
+        is_hit &= (seqs[:, 0] <= each.seq_max) & (seqs[:, 1] >= each.seq_min)
+        gone += each.rows if bool(np.any(is_hit & (times[:, 1] > each.lo_us))) else 0
+    return gone
