@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from warehouses import flush, open_inline, quiet
 
+from tidemill.clock import to_us
 from tidemill.engine import Database
 from tidemill.errors import TidemillError
 from tidemill.views import continuous
@@ -264,3 +265,71 @@ def test_rows_of_the_time_of_a_window_are_the_same_however_they_are_named(tmp_pa
         ]
         assert found[0] == found[1]
         assert len(found[0]) > 80, "some windows have two rows of one time"
+
+
+def test_a_query_that_is_behind_is_complete_up_to_its_next_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that join its answers need not wait until it has caught up."""
+    monkeypatch.setattr(rows, "BATCH_ROWS", 2)
+    with closing(open_inline(tmp_path / "w")) as db:
+        for name in ("a", "b"):
+            db.sql(STREAM.format(name=name, type="INTEGER"))
+        db.sql("CREATE STREAMING TABLE x AS SELECT k, v FROM a EVERY ROW")
+        (kept,) = db._kept._kept
+        db.append("a", [(second(at), at, at) for at in range(7)])
+        assert kept.step()
+        told = [kept.complete_us]
+        while kept.step():
+            told.append(kept.complete_us)
+        told = [None if us is None else us - to_us(START) for us in told]
+        assert told == [2_000_000, 4_000_000, 6_000_000, 6_000_000]
+        db.append("a", [(second(3), 0, 0)])  # late: it had been answered that far
+        assert kept.step()
+        assert kept.complete_us == to_us(second(6))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_chains_answer_the_same_step_by_step(
+    tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However far each query of a chain is when the next one looks at it."""
+    draw = random.Random(seed)
+    monkeypatch.setattr(rows, "BATCH_ROWS", draw.choice([1, 3, 1_000]))
+    with closing(open_inline(tmp_path / "w")) as db:
+        for name in ("a", "b"):
+            db.sql(STREAM.format(name=name, type="INTEGER"))
+        db.sql("CREATE STREAMING TABLE x AS SELECT k, v FROM a WHERE v > 0 EVERY ROW")
+        db.sql("CREATE STREAMING TABLE y AS SELECT x.k, x.v, b.v AS w FROM x JOIN b"
+               " ON b.k = x.k AND b.ts > x.ts - INTERVAL '4' SECOND EVERY ROW")  # fmt: skip
+        db.sql("CREATE STREAMING TABLE z AS SELECT b.v, count(y.v) AS n, sum(y.w) AS s FROM b"
+               " LEFT JOIN y ON y.k = b.k AND y.ts < b.ts GROUP BY b.v EVERY ROW")  # fmt: skip
+        clocks = dict.fromkeys("ab", 0.0)
+        for number in range(60):
+            name = draw.choice("ab")
+            batch = []
+            for _ in range(draw.randint(1, 5)):
+                clocks[name] += draw.choice([0, 0, 1, 0.5])
+                batch.append((second(clocks[name]), draw.choice([1, 2]), draw.randint(0, 3)))
+            db.append(name, batch)
+            for _ in range(draw.randint(0, 3)):
+                draw.choice(db._kept._kept).step()
+            if number % 20 == 19:
+                flush(db, "a")
+        for name in "ab":
+            db.append(name, [(second(1_000), None, -1)])
+        db._kept.catch_up()
+        xs = "(SELECT ts, k, v FROM a WHERE v > 0)"
+        ys = (
+            f"(SELECT x.ts, x.k, x.v, b.v AS w FROM {xs} AS x JOIN b ON b.k = x.k"
+            " AND b.ts > x.ts - INTERVAL '4' SECOND AND b.ts <= x.ts)"
+        )
+        zs = (
+            f"SELECT b.ts, b.v, count(y.v), sum(y.w) FROM (SELECT *, _seq AS n FROM b) AS b LEFT"
+            f" JOIN {ys} AS y ON y.k = b.k AND y.ts < b.ts GROUP BY b.ts, b.v, b.n"
+        )
+        for name, right in (("y", ys), ("z", zs)):
+            until = f"ts < TIMESTAMP '{second(999)}'"
+            found = Counter(db.sql(f"SELECT * FROM {name} WHERE {until}").fetchall())
+            assert found == Counter(db.sql(f"SELECT * FROM ({right}) WHERE {until}").fetchall())
+            assert found

@@ -72,6 +72,12 @@ class Growing:
             self._room = room
         self.array = self._room[:size]
 
+    def reserve(self, size: int) -> None:
+        """Have room for so many entries, so that growing up to there moves nothing."""
+        used = len(self.array)
+        self.grow(max(size, used))
+        self.array = self._room[:used]
+
     def append(self, values: Array) -> None:
         used = len(self.array)
         self.grow(used + len(values))

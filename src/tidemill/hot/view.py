@@ -125,6 +125,19 @@ class View:
         held: tuple[Block | Piece, ...] = (*self.blocks, *self.tail)
         return sum(part.rows - rows_up_to(part, seq) for part in held if part.last_seq > seq)
 
+    def oldest_behind(self, seq: int) -> int | None:
+        """The least time of rows with a greater sequence number; None if there is none."""
+        blocks = [block for block in self.blocks if block.last_seq > seq]
+        pieces = [piece for piece in self.tail if piece.last_seq > seq]
+        whole = [block.time_min_us for block in blocks if block.first_seq > seq]
+        parts = [
+            block.times[rows_up_to(block, seq) :] for block in blocks if block.first_seq <= seq
+        ]
+        for piece in pieces:
+            times = keys.words(piece.batch.column(self.table.time_column))
+            parts.append(times[rows_up_to(piece, seq) :])
+        return min([*whole, *(int(part.min()) for part in parts if len(part))], default=None)
+
     def rows_since(self, horizon_us: int | None) -> int:
         """How many rows may be seen, with the oldest time that may be."""
         if horizon_us is None or horizon_us <= self.span_us[0]:

@@ -125,6 +125,10 @@ class Arrivals:
         """How many rows were appended behind a position."""
         return self.view.rows_behind(position.seq)
 
+    def oldest_us(self, after_seq: int) -> int | None:
+        """The least time of the rows that were appended behind a number; None if there is none."""
+        return self.view.oldest_behind(after_seq)
+
     def have_left(self, position: Position, shown_rows: int) -> bool:
         """Whether rows behind a position are not in memory any more. ``shown_rows`` is how many
         rows the stream had shown at the position: numbers may also be missing because loads have

@@ -21,18 +21,23 @@ def interrupts() -> list[str]:
 def test_a_request_before_the_query_begins_is_kept() -> None:
     """DuckDB itself forgets it when the query begins."""
     with duckdb.connect() as cursor, Executions("w", FakeClock(0)).begin(LONG) as execution:
-        with pytest.raises(duckdb.InterruptException), Interruptible(cursor):
-            execution.cancel()
-            cursor.execute(LONG).fetchall()
+
+        def run() -> None:
+            with Interruptible(cursor):
+                execution.cancel()
+                cursor.execute(LONG).fetchall()
+
+        with pytest.raises(duckdb.InterruptException):
+            run()
         assert not interrupts(), "the thread that repeats the request has ended"
         assert cursor.execute("SELECT 42").fetchall() == [(42,)]
 
 
 def test_without_a_request_there_is_no_thread() -> None:
-    with duckdb.connect() as cursor, Executions("w", FakeClock(0)).begin("SELECT 1"):
-        with Interruptible(cursor):
-            assert cursor.execute("SELECT 1").fetchall() == [(1,)]
-            assert not interrupts()
+    begun = Executions("w", FakeClock(0)).begin("SELECT 1")
+    with duckdb.connect() as cursor, begun, Interruptible(cursor):
+        assert cursor.execute("SELECT 1").fetchall() == [(1,)]
+        assert not interrupts()
 
 
 def test_without_an_execution_nothing_is_broken_off() -> None:

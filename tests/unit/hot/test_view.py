@@ -282,3 +282,16 @@ def test_other_types_are_gathered_too(tmp_path: Path) -> None:
     assert got.column("k").to_pylist() == [2, 50, 87]
     assert got.schema.field("c0").type == pa.uuid()
     hot.close()
+
+
+@QUICK
+@given(ROWS, st.integers(1, 40))
+def test_the_oldest_row_behind_a_number(rows: list[Row], step: int) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        hot = open_hot(make_table(), Path(folder))
+        fill(hot, rows, step)
+        view = hot.view()
+        found = [view.oldest_behind(seq) for seq in range(len(rows) + 1)]
+        hot.close()
+    times = [NOW_US + row[0] * SECOND_US for row in rows]
+    assert found == [min(times[seq:], default=None) for seq in range(len(rows) + 1)]

@@ -83,6 +83,14 @@ class HeldRows:
             self.has_lost.grow(keys_known)
         return places
 
+    def reserve(self) -> None:
+        """Make room for as many rows and keys again: to grow takes long when there are many, and
+        the first rows that arrive would have to wait for it."""
+        for each in (self.codes, self.times, self.seqs, self._before, self._numbers):
+            each.reserve(2 * len(each.array))
+        for of_keys in (self._head, self.has_lost):
+            of_keys.reserve(2 * len(of_keys.array))
+
     def link(self, places: Numbers, is_first: Mask) -> None:
         """Chain places that stand by key, time and arrival; those of a key in one go, its first
         one marked."""

@@ -70,6 +70,7 @@ class NewestRows:
         counts = np.bincount(codes)
         self._held.has_lost.array[: len(counts)] = counts >= rows_held(self._count)
         self._held.trim(places, is_first)
+        self._held.reserve()
 
     def windows(self, batch: pa.Table) -> pa.Table:
         """The windows of new rows (in order of arrival), each row with its instant's tags; the

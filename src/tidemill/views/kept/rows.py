@@ -76,7 +76,7 @@ class Rows:
 
     @property
     def complete_us(self) -> int | None:
-        """The stream's clock, when all rows up to it were answered."""
+        """The stream's clock, or the time of the oldest row that is not answered yet."""
         return self._at_us
 
     @property
@@ -108,7 +108,7 @@ class Rows:
             if self._step_load(table, feed):
                 return True
             self._answers.make_ready(table, position.seq)
-            self._at_us = clock_us
+            self._come_to(clock_us)
             return False
         if self._is_early(self._waiting, position.seq):
             return self._go_on_waiting(table, feed, published_seq, clock_us)
@@ -121,8 +121,8 @@ class Rows:
             return self._go_on_waiting(table, feed, published_seq, clock_us)
         batch = batch.first(ready)
         self._answer(table, batch, self._ledger)
-        if batch.upto_seq >= published_seq and not feed.loads(self._definition.snapshot_id):
-            self._at_us = clock_us  # while rows come without end, nobody sees us idle
+        if not feed.loads(self._definition.snapshot_id):  # while rows come, nobody sees us idle
+            self._come_to(self._until_us(feed, batch.upto_seq, published_seq, clock_us))
         return True
 
     # -- position
@@ -152,14 +152,30 @@ class Rows:
         return not self._answers.sides(query).upto(np.array(waiting[1:]))
 
     def _go_on_waiting(self, table: Table, feed: Feed, upto_seq: int, clock_us: int | None) -> bool:
-        """While rows wait for younger partners, the answers are complete up to the oldest of them;
+        """While rows wait for other streams, the answers are complete up to the oldest of them;
         loads need not wait behind them. True if a load had something to answer."""
-        query = self._answers.query()
-        if self._answers.sides(query).reach_us > 0 and clock_us is not None:
-            least = partial(self._reads.least_us, table, query.time)
-            low = self._known_position(feed).seq
-            self._at_us = self._oldest.until(low, upto_seq, clock_us, least)
+        low = self._known_position(feed).seq
+        self._come_to(self._until_us(feed, low, upto_seq, clock_us))
         return self._step_load(table, feed)
+
+    # -- how far the answers are complete
+
+    def _until_us(self, feed: Feed, low: int, high: int, clock_us: int | None) -> int | None:
+        """No answer of an earlier time is to come, if rows are answered up to one number and are
+        there up to another. The clock was read before."""
+        if clock_us is None or low >= high:
+            return clock_us
+        arrivals = feed.arrivals()
+        if arrivals.view.moved_seq <= low:
+            oldest_us = arrivals.oldest_us(low)
+            return clock_us if oldest_us is None else min(oldest_us, clock_us)
+        least = partial(self._reads.least_us, feed.hot.table, self._answers.query().time)
+        return self._oldest.until(low, high, clock_us, least)
+
+    def _come_to(self, at_us: int | None) -> None:
+        """It does not go back: a late row has been late already when it came."""
+        if at_us is not None:
+            self._at_us = at_us if self._at_us is None else max(self._at_us, at_us)
 
     # -- loads
 
