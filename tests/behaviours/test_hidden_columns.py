@@ -83,6 +83,18 @@ def test_natural_join(db: tidemill.Database, route: str) -> None:
     assert [row[1] for row in found.fetchall()] == [1, 2, 3]
 
 
+@pytest.mark.parametrize("route", ROUTES)
+@pytest.mark.parametrize("tables", ["r NATURAL JOIN p", "p NATURAL JOIN r", "q NATURAL JOIN p"])
+def test_natural_join_with_the_number_of_one_side(
+    db: tidemill.Database, tables: str, route: str
+) -> None:
+    db.sql("CREATE OR REPLACE TABLE r (k INT, label VARCHAR)")
+    db.sql("INSERT INTO r VALUES (1, 'a'), (2, 'b'), (3, 'c')")
+    db.sql(f"SET route = '{route}'")
+    found = db.sql(f"SELECT k, p._seq AS number FROM {tables} WHERE k < 4 ORDER BY k").fetchall()
+    assert found == [(1, 1), (2, 2), (3, 3)]
+
+
 def test_a_kept_query(db: tidemill.Database) -> None:
     db.sql(
         "CREATE STREAMING TABLE kept AS SELECT r.ts, to_json(r)::VARCHAR AS row "

@@ -333,3 +333,31 @@ def test_chains_answer_the_same_step_by_step(
             found = Counter(db.sql(f"SELECT * FROM {name} WHERE {until}").fetchall())
             assert found == Counter(db.sql(f"SELECT * FROM ({right}) WHERE {until}").fetchall())
             assert found
+
+
+@pytest.mark.parametrize(
+    ("query", "count"),
+    [
+        ("SELECT v FROM RECENT(a, rows => 3) WHERE ts = now()", 4),
+        ("SELECT v FROM RECENT(a, rows => 3) WHERE ts = now() AND v > 2", 2),
+        ("SELECT v FROM RECENT(a, rows => 3) WHERE ts = now() OR v = 1", 6),
+        (
+            "SELECT v FROM (SELECT v, ts + INTERVAL '1' SECOND AS ts FROM RECENT(a, rows => 3)) "
+            "WHERE ts = now()",
+            3,
+        ),
+        ("SELECT v FROM RECENT(a, rows => 3) AS w JOIN r USING (k) WHERE r.ts = now()", 3),
+    ],
+)
+def test_rows_of_other_times_are_left_out_only_if_the_query_says_so(
+    tmp_path: Path, query: str, count: int
+) -> None:
+    """Four rows, a second apart; the window of the n-th has the last three up to it."""
+    with closing(open_inline(tmp_path / "w")) as db:
+        db.sql(STREAM.format(name="a", type="INTEGER"))
+        db.sql("CREATE TABLE r (k INTEGER, ts TIMESTAMP)")
+        db.sql("INSERT INTO r VALUES (1, ?)", [second(3)])
+        db.sql(f"CREATE STREAMING TABLE kept AS {query} EVERY ROW")
+        db.append("a", [(second(number), 1, number) for number in range(1, 5)])
+        db._kept.catch_up()
+        assert db.sql("SELECT count(*) FROM kept").fetchall() == [(count,)]

@@ -20,12 +20,10 @@ from tidemill.federation.explain_indexes import index_lines, join_lines, span_te
 from tidemill.federation.lookup import answer
 from tidemill.federation.planner import FRAME, HOT, SYSTEM, VIEW
 from tidemill.federation.profiling import FILE_SCAN, MEMORY_SCAN, Operator, Profile, profile
+from tidemill.federation.routes import Route
 from tidemill.federation.runner import Filled, Selected
-from tidemill.federation.scatter import GATHER, SHIP, manner_of, split
-from tidemill.sql.decompose import Decomposition
 from tidemill.stream.relation import FileScan
 
-SPARK = "spark"
 STEPS_SHOWN = 8
 STEP_CHARACTERS = 70
 NUMBERS_SHOWN = 5
@@ -35,30 +33,17 @@ _FILE = re.compile(r"'(?:[^']|'')*'")
 _NUMBERS = re.compile(r"(\[|\()((?:-?\d+, )+-?\d+)(\]|\))")
 
 
-def explain_lines(filled: Filled) -> list[str]:
+def explain_lines(filled: Filled, route: Route) -> list[str]:
     """The route, the scans with what their indices selected, then the SQL that runs."""
     why = f": {filled.reason}" if filled.reason else ""
-    lines = [f"route: {filled.route} ({_place(filled)}){why}"]
+    lines = [f"route: {route.name} ({route.place(filled)}){why}"]
     for selected in filled.selected:
         lines += _scan_lines(selected, filled)
     if not filled.selected:
         lines.append("no scan of a streaming or system table")
-    if filled.route == SPARK:
-        lines += _split_lines(filled)
+    lines += route.steps(filled)
     lines.append(f"sql: {short_sql(filled)}")
     return lines
-
-
-_PLACES = {
-    SHIP: "DuckDB in one of Spark's tasks, over files and the hot rows that travel there",
-    GATHER: "DuckDB in this process, over hot blocks and the rows of files that tasks filtered",
-}
-
-
-def _place(filled: Filled) -> str:
-    """What runs the query, and where."""
-    manner = manner_of(filled) if filled.route == SPARK else None
-    return _PLACES.get(manner or "", filled.manner)
 
 
 def short_sql(filled: Filled) -> str:
@@ -81,17 +66,6 @@ def _short(text: str) -> str:
         return found[0] if count <= NUMBERS_SHOWN else f"{found[1]}{count:,} numbers{found[3]}"
 
     return _NUMBERS.sub(numbers, _FILES.sub(files, text))
-
-
-def _split_lines(filled: Filled) -> list[str]:
-    parts = split(filled.plan)
-    if isinstance(parts, Decomposition):
-        return parts.explain()
-    if manner_of(filled) == SHIP:
-        rows = sum(chosen.table.num_rows for chosen in filled.selected)
-        travel = f"{_count(rows, 'row')} of memory travel to the task that runs the sql"
-        return [f"ship: {travel}, since {parts.reason}"]
-    return [f"gather: tasks filter and project, the sql runs here, since {parts.reason}"]
 
 
 # -- scans

@@ -1,10 +1,14 @@
 """Routes: where a query runs. The answer is the same on each; the choice is one of cost.
 
-- **local**: DuckDB in this process, over hot blocks and files in one plan;
-- **spark**: partition-wise, DuckDB in Spark's tasks over their files (``scatter``); a query that is
-  not the sum of its parts runs in one task, if most of its rows are in files (``shipping``);
-- **spark_sql**: Spark's own SQL, for what needs a general shuffle, if all that the query uses is
-  on the list of what was verified to mean the same there;
+Every way to run a query is a ``Route``, which says of a filled plan whether it can run it, how long
+that will take, and how EXPLAIN tells of it. ``SET route`` has three names for them, and ``auto``:
+
+- **local**: ``LocalRoute``, DuckDB in this process, over hot blocks and files in one plan;
+- **spark**: ``PartitionRoute``, DuckDB in Spark's tasks over their files (``scatter``); for a query
+  that is not the sum of its parts ``TaskRoute``, one task that runs it whole, if most of its rows
+  are in files (``shipping``); else ``GatherRoute``, which brings the rows of files here;
+- **spark_sql**: ``ShuffleRoute``, Spark's own SQL, for what needs a general shuffle, if all that
+  the query uses is on the list of what was verified to mean the same there;
 - **auto** chooses the faster one, by what queries were measured to take (``costs``). Of Spark
   nothing is known before it has run some: until then, scans of more bytes than ``spark_scan`` go
   there. It never waits for a Spark that is not running yet: it has it started, and runs locally
@@ -16,7 +20,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import pyarrow as pa
 
@@ -25,13 +29,16 @@ from tidemill.federation.costs import WAYS, RouteCosts
 from tidemill.federation.driving import without_partners
 from tidemill.federation.planner import HOT, Plan
 from tidemill.federation.runner import Filled, Runner
-from tidemill.federation.scatter import GATHER, SHIP, SPLIT, Scatter, manner_of, split
+from tidemill.federation.scatter import Scatter, split
 from tidemill.federation.shipping import shipping_refusal
 from tidemill.hot.costs import SPARK_TASK
 from tidemill.sql.decompose import Decomposition
 from tidemill.sql.params import Params
 
 AUTO, LOCAL, SPARK, SPARK_SQL = "auto", "local", "spark", "spark_sql"
+_NO_SPARK = "there is no Spark: spark_master = 'inline'"
+
+Answer = tuple[pa.Table, list[str]]
 
 
 class SparkSql(Protocol):
@@ -39,7 +46,7 @@ class SparkSql(Protocol):
 
     def refusal(self, filled: Filled) -> str | None: ...
 
-    def run(self, filled: Filled) -> tuple[pa.Table, list[str]]: ...
+    def run(self, filled: Filled) -> Answer: ...
 
 
 @dataclass(frozen=True)
@@ -51,16 +58,209 @@ class Spark:
     scan_bytes: int  # a larger scan is worth it, as long as nothing was measured
 
 
-@dataclass(frozen=True)
-class _Elsewhere:
-    """A way to run a query on Spark: its route, how its costs are called, and why that way."""
+class Route(Protocol):
+    """A way to run a query. Nothing but ``run`` reads rows, and all but that is fast."""
 
-    route: str
-    way: str
-    why: str
+    @property
+    def name(self) -> str:
+        """What ``SET route`` and EXPLAIN call it."""
+        ...
+
+    def refusal(self, filled: Filled) -> str | None:
+        """Why it cannot run a query; None if it can."""
+        ...
+
+    def drawback(self, filled: Filled) -> str | None:
+        """Why it is not worth trying unless it is asked for; None if it is."""
+        ...
+
+    def estimate_s(self, filled: Filled) -> float | None:
+        """How long a query will take; None if too little is known."""
+        ...
+
+    def note(self, filled: Filled, elapsed_s: float) -> None:
+        """A query took so long."""
+        ...
+
+    def why(self, filled: Filled) -> str:
+        """What it does with the query, as a reason for taking it."""
+        ...
+
+    def place(self, filled: Filled) -> str:
+        """What runs the query, and where."""
+        ...
+
+    def steps(self, filled: Filled) -> list[str]:
+        """The lines of EXPLAIN that tell how the query is taken apart."""
+        ...
+
+    def run(self, filled: Filled) -> Answer:
+        """The answer, with its SQL types."""
+        ...
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """What routes have in common, unless they say otherwise."""
+
+    costs: RouteCosts
+    name: ClassVar[str] = SPARK
+    way: ClassVar[str | None] = None
+
+    def refusal(self, filled: Filled) -> str | None:
+        return None
+
+    def drawback(self, filled: Filled) -> str | None:
+        return None
+
+    def estimate_s(self, filled: Filled) -> float | None:
+        return None if self.way is None else self.costs.estimate_s(filled, self.way)
+
+    def note(self, filled: Filled, elapsed_s: float) -> None:
+        if self.way is not None:
+            self.costs.note(filled, self.way, elapsed_s)
+
+    def steps(self, filled: Filled) -> list[str]:
+        return []
+
+
+@dataclass(frozen=True)
+class LocalRoute(_Measured):
+    """DuckDB in this process; a lookup needs not even that."""
+
+    runner: Runner
+    name: ClassVar[str] = LOCAL
+    way: ClassVar[str | None] = LOCAL
+
+    def why(self, filled: Filled) -> str:
+        return "all its rows can be read here"
+
+    def place(self, filled: Filled) -> str:
+        return filled.manner
+
+    def run(self, filled: Filled) -> Answer:
+        return self.runner.run_filled(filled)
+
+
+@dataclass(frozen=True)
+class PartitionRoute(_Measured):
+    """Partial results of each partition, in Spark's tasks, merged here."""
+
+    scatter: Scatter
+    way: ClassVar[str | None] = SPARK
+
+    def refusal(self, filled: Filled) -> str | None:
+        parts = split(filled.plan)
+        return None if isinstance(parts, Decomposition) else parts.reason
+
+    def why(self, filled: Filled) -> str:
+        return "partial results of each partition are merged"
+
+    def place(self, filled: Filled) -> str:
+        return "DuckDB in Spark's tasks over files, in this process over hot blocks"
+
+    def steps(self, filled: Filled) -> list[str]:
+        parts = split(filled.plan)
+        return parts.explain() if isinstance(parts, Decomposition) else []
+
+    def run(self, filled: Filled) -> Answer:
+        return self.scatter.run_split(filled)
+
+
+@dataclass(frozen=True)
+class TaskRoute(_Measured):
+    """The whole query in one of Spark's tasks, to which the rows of memory travel."""
+
+    scatter: Scatter
+    has_spark: bool
+    way: ClassVar[str | None] = SPARK_TASK
+
+    def refusal(self, filled: Filled) -> str | None:
+        return shipping_refusal(filled)
+
+    def drawback(self, filled: Filled) -> str | None:
+        return shipping_refusal(filled) or (None if self.has_spark else _NO_SPARK)
+
+    def why(self, filled: Filled) -> str:
+        return f"rows in memory travel to the task that runs it, since {_indivisible(filled)}"
+
+    def place(self, filled: Filled) -> str:
+        return "DuckDB in one of Spark's tasks, over files and the hot rows that travel there"
+
+    def steps(self, filled: Filled) -> list[str]:
+        rows = sum(chosen.table.num_rows for chosen in filled.selected)
+        count = f"{rows:,} row{'' if rows == 1 else 's'}"
+        travel = f"{count} of memory travel to the task that runs the sql"
+        return [f"ship: {travel}, since {_indivisible(filled)}"]
+
+    def run(self, filled: Filled) -> Answer:
+        return self.scatter.run_shipped(filled)
+
+
+@dataclass(frozen=True)
+class GatherRoute(_Measured):
+    """The whole query here, over the rows of files that Spark's tasks filtered. It can run every
+    query, and is never the fastest: ``auto`` does not ask it, and its costs are not measured."""
+
+    scatter: Scatter
+
+    def why(self, filled: Filled) -> str:
+        return f"rows are filtered by partition and gathered, since {_indivisible(filled)}"
+
+    def place(self, filled: Filled) -> str:
+        return "DuckDB in this process, over hot blocks and the rows of files that tasks filtered"
+
+    def steps(self, filled: Filled) -> list[str]:
+        how = "tasks filter and project, the sql runs here"
+        return [f"gather: {how}, since {_indivisible(filled)}"]
+
+    def run(self, filled: Filled) -> Answer:
+        return self.scatter.run_gathered(filled)
+
+
+@dataclass(frozen=True)
+class ShuffleRoute(_Measured):
+    """Spark's own SQL, which shuffles rows; ``spark_sql`` is None where there is no Spark."""
+
+    spark_sql: SparkSql | None
+    name: ClassVar[str] = SPARK_SQL
+    way: ClassVar[str | None] = SPARK_SQL
+
+    def refusal(self, filled: Filled) -> str | None:
+        return _NO_SPARK if self.spark_sql is None else self.spark_sql.refusal(filled)
+
+    def drawback(self, filled: Filled) -> str | None:
+        return shipping_refusal(filled)  # rows of memory travel there, too
+
+    def why(self, filled: Filled) -> str:
+        return "the query needs a shuffle"
+
+    def place(self, filled: Filled) -> str:
+        return "Spark's own SQL over files and hot rows"
+
+    def run(self, filled: Filled) -> Answer:
+        assert self.spark_sql is not None
+        return self.spark_sql.run(filled)
+
+
+def _indivisible(filled: Filled) -> str:
+    """Why a query is not the sum of its parts."""
+    parts = split(filled.plan)
+    assert not isinstance(parts, Decomposition)
+    return parts.reason
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """A route, and why it is taken."""
+
+    route: Route
+    reason: str
 
 
 class Router:
+    """Asks the routes, in the order in which they are preferred."""
+
     def __init__(
         self,
         runner: Runner,
@@ -70,19 +270,27 @@ class Router:
         spark_sql: SparkSql | None = None,
     ) -> None:
         self._runner = runner
-        self._scatter = scatter
         self._spark = spark
         self._costs = costs
-        self._spark_sql = spark_sql
+        self._local = LocalRoute(costs, runner)
+        self._spark_sql = ShuffleRoute(costs, spark_sql)
+        partitions = PartitionRoute(costs, scatter)
+        task = TaskRoute(costs, scatter, has_spark=spark_sql is not None)
+        self._elsewhere: tuple[Route, ...] = (partitions, self._spark_sql, task)
+        self._named: dict[str, tuple[Route, ...]] = {
+            LOCAL: (self._local,),
+            SPARK: (partitions, task, GatherRoute(costs, scatter)),
+            SPARK_SQL: (self._spark_sql,),
+        }
 
-    def run(self, plan: Plan, params: Params, asked: str = AUTO) -> tuple[pa.Table, list[str]]:
+    def run(self, plan: Plan, params: Params, asked: str = AUTO) -> Answer:
         return self.run_filled(self.fill(plan, params, asked))
 
     def fill(self, plan: Plan, params: Params, asked: str = AUTO) -> Filled:
         """A plan with its rows, and the route it will take."""
         filled = self._fill(plan, params, asked)
-        route, reason = self._choose(filled, asked)
-        return replace(filled, route=route, reason=reason)
+        choice = self._choose(filled, asked)
+        return replace(filled, route=choice.route.name, reason=choice.reason)
 
     def _fill(self, plan: Plan, params: Params, asked: str) -> Filled:
         """Rows that were read first cannot go to Spark's SQL; a query that may run there for its
@@ -97,106 +305,88 @@ class Router:
             return filled
         return self._runner.fill(without_partners(plan), params)
 
-    def run_filled(self, filled: Filled) -> tuple[pa.Table, list[str]]:
+    def run_filled(self, filled: Filled) -> Answer:
         """Run a query on its route, and note what it took."""
+        route = self.route_of(filled)
         began_s = time.perf_counter()
-        answer = self._run(filled)
-        way = _way_of(filled)
-        if way is not None:
-            self._costs.note(filled, way, time.perf_counter() - began_s)
+        answer = route.run(filled)
+        route.note(filled, time.perf_counter() - began_s)
         return answer
 
-    def _run(self, filled: Filled) -> tuple[pa.Table, list[str]]:
-        if filled.route == SPARK:
-            return self._scatter.run(filled)
-        if filled.route == SPARK_SQL:
-            assert self._spark_sql is not None
-            return self._spark_sql.run(filled)
-        return self._runner.run_filled(filled)
+    def route_of(self, filled: Filled) -> Route:
+        """The route that a filled plan names: of those with its name the first that can run it."""
+        *others, last = self._named[filled.route]
+        return next((route for route in others if route.refusal(filled) is None), last)
 
-    def _choose(self, filled: Filled, asked: str) -> tuple[str, str]:
+    def _choose(self, filled: Filled, asked: str) -> _Choice:
         if not any(chosen.scan.kind == HOT for chosen in filled.selected):
-            return LOCAL, "no streaming table is read"
+            return _Choice(self._local, "no streaming table is read")
         if asked == LOCAL:
-            return LOCAL, "asked for"
+            return _Choice(self._local, "asked for")
         if any(chosen.keys for chosen in filled.selected):
-            return LOCAL, "the past of a table with keys is put together here"
+            return _Choice(self._local, "the past of a table with keys is put together here")
         if asked == SPARK:
-            return SPARK, f"asked for; {_manner(filled)}"
+            route = self.route_of(replace(filled, route=SPARK))
+            return _Choice(route, f"asked for; {route.why(filled)}")
         if asked == SPARK_SQL:
-            return SPARK_SQL, self._check_spark_sql(filled)
+            self._check_spark_sql(filled)
+            meaning = "all that the query uses is verified to mean the same there"
+            return _Choice(self._spark_sql, f"asked for; {meaning}")
         return self._choose_by_cost(filled)
 
-    def _choose_by_cost(self, filled: Filled) -> tuple[str, str]:
+    def _choose_by_cost(self, filled: Filled) -> _Choice:
         size, limit = filled.history_bytes, self._spark.scan_bytes
         if not size:
-            return LOCAL, "no files are read"
-        here_s = self._costs.estimate_s(filled, LOCAL)
+            return _Choice(self._local, "no files are read")
+        here_s = self._local.estimate_s(filled)
         if here_s is None:
-            return LOCAL, "the table is being dropped"
+            return _Choice(self._local, "the table is being dropped")
         soonest_s = min(self._costs.fixed_s(way) for way in WAYS if way != LOCAL)
         if size < limit and here_s <= soonest_s:
             spark = f"Spark takes {_time(soonest_s)} at least"
-            return LOCAL, f"{_bytes(size)} of files, about {_time(here_s)}; {spark}"
-        place = self._elsewhere(filled)
-        if isinstance(place, str):
-            return LOCAL, f"{_bytes(size)} of files, but {place}"
-        there_s = self._costs.estimate_s(filled, place.way)
+            return _Choice(self._local, f"{_bytes(size)} of files, about {_time(here_s)}; {spark}")
+        there = self._best_elsewhere(filled)
+        if isinstance(there, str):
+            return _Choice(self._local, f"{_bytes(size)} of files, but {there}")
+        return self._compare(filled, there, here_s)
+
+    def _compare(self, filled: Filled, there: Route, here_s: float) -> _Choice:
+        """This process, which takes so long, or a route on Spark."""
+        size, limit = filled.history_bytes, self._spark.scan_bytes
+        there_s = there.estimate_s(filled)
         if there_s is None and size < limit:
-            return LOCAL, f"{_bytes(size)} of files are less than spark_scan = {_bytes(limit)}"
+            few = f"{_bytes(size)} of files are less than spark_scan = {_bytes(limit)}"
+            return _Choice(self._local, few)
         if there_s is None:
-            why = f"{_bytes(size)} of files, and Spark was not measured yet; {place.why}"
+            reason = f"{_bytes(size)} of files, and Spark was not measured yet"
         else:
-            why = f"about {_time(here_s)} here and {_time(there_s)} on Spark, as measured"
+            reason = f"about {_time(here_s)} here and {_time(there_s)} on Spark, as measured"
             if here_s <= there_s:
-                return LOCAL, why
-            why = f"{why}; {place.why}"
+                return _Choice(self._local, reason)
+        reason = f"{reason}; {there.why(filled)}"
         if not self._spark.is_ready():
             self._spark.warm_up()
-            return LOCAL, f"{why}; but Spark is not running yet"
-        return place.route, why
+            return _Choice(self._local, f"{reason}; but Spark is not running yet")
+        return _Choice(there, reason)
 
-    def _elsewhere(self, filled: Filled) -> _Elsewhere | str:
-        """How Spark would run a query; or why it should not."""
-        if isinstance(split(filled.plan), Decomposition):
-            return _Elsewhere(SPARK, SPARK, _manner(filled))
-        stays = shipping_refusal(filled)
-        if stays is not None:
-            return f"it is not the sum of its parts, and {stays}"
-        if self._spark_sql is None:
-            return "it is not the sum of its parts, and there is no Spark: spark_master = 'inline'"
-        if self._spark_sql.refusal(filled) is None:
-            return _Elsewhere(SPARK_SQL, SPARK_SQL, "the query needs a shuffle")
-        return _Elsewhere(SPARK, SPARK_TASK, _manner(filled))
-
-    def _check_spark_sql(self, filled: Filled) -> str:
-        refusal = "there is no Spark: spark_master = 'inline'"
-        if self._spark_sql is not None:
-            found = self._spark_sql.refusal(filled)
+    def _best_elsewhere(self, filled: Filled) -> Route | str:
+        """The route on Spark that suits a query best; or why it should stay here."""
+        refusal = ""
+        for route in self._elsewhere:
+            found = route.drawback(filled) or route.refusal(filled)
             if found is None:
-                return "asked for; all that the query uses is verified to mean the same there"
+                return route
             refusal = found
-        raise UnsupportedError(
-            "the query cannot run on Spark's SQL",
-            detail=refusal,
-            hint="SET route = 'auto', 'local' or 'spark'",
-        )
+        return f"it is not the sum of its parts, and {refusal}"
 
-
-def _way_of(filled: Filled) -> str | None:
-    """How the costs of a query's route are called; None if they are not measured."""
-    if filled.route != SPARK:
-        return filled.route
-    return {SPLIT: SPARK, SHIP: SPARK_TASK, GATHER: None}[manner_of(filled)]
-
-
-def _manner(filled: Filled) -> str:
-    manner, parts = manner_of(filled), split(filled.plan)
-    if isinstance(parts, Decomposition):
-        return "partial results of each partition are merged"
-    if manner == SHIP:
-        return f"rows in memory travel to the task that runs it, since {parts.reason}"
-    return f"rows are filtered by partition and gathered, since {parts.reason}"
+    def _check_spark_sql(self, filled: Filled) -> None:
+        refusal = self._spark_sql.refusal(filled)
+        if refusal is not None:
+            raise UnsupportedError(
+                "the query cannot run on Spark's SQL",
+                detail=refusal,
+                hint="SET route = 'auto', 'local' or 'spark'",
+            )
 
 
 def _bytes(count: int) -> str:

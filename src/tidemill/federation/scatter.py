@@ -42,7 +42,6 @@ from tidemill.types import quote
 TASKS_PER_SLOT = 2
 REFERENCE_BYTES_MAX = 64 * 1024 * 1024
 GATHERED_BYTES_MAX = 2 * 1024**3
-SPLIT, SHIP, GATHER = "split", "ship", "gather"
 
 
 class Tasks(Protocol):
@@ -74,29 +73,28 @@ def split(plan: Plan) -> Decomposition | NotDecomposable:
     return decompose(plan.tree, lambda node: node.name in names, spelling)
 
 
-def manner_of(filled: Filled) -> str:
-    """How the tasks share a query's work: ``SPLIT``, ``SHIP`` or ``GATHER``."""
-    if isinstance(split(filled.plan), Decomposition):
-        return SPLIT
-    return SHIP if shipping_refusal(filled) is None else GATHER
-
-
 class Scatter:
     def __init__(self, tasks: Tasks, duck: Duck, storage: Storage) -> None:
         self._tasks = tasks
         self._duck = duck
         self._storage = storage
 
-    def run(self, filled: Filled) -> tuple[pa.Table, list[str]]:
-        """The answer of a query that has files to read."""
+    def run_split(self, filled: Filled) -> tuple[pa.Table, list[str]]:
+        """The answer from partial results of each partition; if DuckDB does not accept the parts,
+        from the query as a whole."""
         parts = split(filled.plan)
         if isinstance(parts, Decomposition) and self._binds(filled, parts):
-            return self._run_split(filled, parts)
+            return self._merge_parts(filled, parts)
+        return self.run_shipped(filled)
+
+    def run_shipped(self, filled: Filled) -> tuple[pa.Table, list[str]]:
+        """The answer from one task, over the files and the rows of memory that go along; if they
+        are too many, from rows that are gathered."""
         if shipping_refusal(filled) is None:
             references = self._references(filled.plan.tree)
             if not references.too_large:
-                return self._run_shipped(filled, references.shipped)
-        return self._run_gathered(filled)
+                return self._ship(filled, references.shipped)
+        return self.run_gathered(filled)
 
     def _binds(self, filled: Filled, parts: Decomposition) -> bool:
         """Whether DuckDB accepts the parts: the split does not know the types of columns."""
@@ -113,7 +111,7 @@ class Scatter:
 
     # -- partial, merge, final
 
-    def _run_split(self, filled: Filled, parts: Decomposition) -> tuple[pa.Table, list[str]]:
+    def _merge_parts(self, filled: Filled, parts: Decomposition) -> tuple[pa.Table, list[str]]:
         chosen = next(c for c in filled.selected if c.scan.source == parts.scan.name)
         template = _template(parts.partial, chosen)
         values = _values(parts.partial, filled)
@@ -142,10 +140,7 @@ class Scatter:
 
     # -- ship
 
-    def _run_shipped(
-        self, filled: Filled, references: Mapping[str, bytes]
-    ) -> tuple[pa.Table, list[str]]:
-        """Let one task run the query, over the files and the rows of memory that go along."""
+    def _ship(self, filled: Filled, references: Mapping[str, bytes]) -> tuple[pa.Table, list[str]]:
         memory_bytes, threads = self._duck.memory_max, self._tasks.parallelism
         task = WholeTask.of(filled, self._storage, references, memory_bytes, threads)
         found: list[WholeResult] = self._perform(run_whole, [task])
@@ -155,7 +150,7 @@ class Scatter:
 
     # -- gather
 
-    def _run_gathered(self, filled: Filled) -> tuple[pa.Table, list[str]]:
+    def run_gathered(self, filled: Filled) -> tuple[pa.Table, list[str]]:
         """Let tasks filter and project; run the query over what they found and the hot rows."""
         sources = dict(filled.sources)
         for chosen in filled.selected:

@@ -3,6 +3,7 @@
 - ``parse``, ``parse_one``: statements as frozen data (``statements``) from a text.
 - ``rewrite``, ``rewrite_deferred``: TUMBLE, HOP, SESSION and RECENT as plain subqueries.
 - ``find_scans``: which streaming tables a query reads, and what it surely asks of each.
+- ``passes``: such steps as functions that stand in tuples, in the order in which they are taken.
 - ``constant``, ``comparable``: the Python value of a constant, when it is certain.
 - ``take_system_time``, ``moment_us``: tables read as of an older moment, and which.
 - ``check_params``, ``bind_rows``, ``to_duckdb``: parameters and their values.

@@ -80,7 +80,7 @@ class Querying:
                 position=inner.position,
             )
         filled = self.fill(call.of(inner))
-        lines = explain_lines(filled)
+        lines = explain_lines(filled, self._router.route_of(filled))
         if call.statement.analyze and filled.route == LOCAL:
             lines += analyze_lines(self._duck, filled)
         elif call.statement.analyze:

@@ -26,11 +26,9 @@ from tidemill.errors import DefinitionError, DependencyError, Position, Unsuppor
 from tidemill.hot.crash import point
 from tidemill.pipeline.jobs import JobContext, Outcome, Pipeline
 from tidemill.sql import statements as st
-from tidemill.sql.lists import shorten_lists
 from tidemill.sql.maintain import (
     DigestParts,
     ViewParts,
-    expand_views,
     from_json,
     split_view,
     to_json,
@@ -208,9 +206,7 @@ def check_view(
         table = snapshot.find(found)
         return None if table is None or table.is_digest or table.is_view else table
 
-    tree = expand_views(query, definition_of)
-    shorten_lists(tree, find)
-    parts = split_view(tree, find)
+    parts = split_view(query, find, definition_of)
     if names is not None and len(names) != len(parts.columns):
         raise DefinitionError(
             f"{len(names)} names are given for {len(parts.columns)} columns",

@@ -57,7 +57,11 @@ def fill(db: Database, text: str, params: Any = None) -> Filled:
 
 
 def explained(db: Database, text: str) -> list[str]:
-    return explain_lines(fill(db, text))
+    return lines_of(db, fill(db, text))
+
+
+def lines_of(db: Database, filled: Filled) -> list[str]:
+    return explain_lines(filled, db._router.route_of(filled))
 
 
 def analyzed(db: Database, text: str) -> list[str]:
@@ -159,21 +163,21 @@ def test_a_reader_of_the_past_sees_where_its_rows_are(db: Database, clock: FakeC
 
 def test_sparks_route_shows_how_the_query_is_split(db: Database) -> None:
     sums = replace(fill(db, "SELECT k, sum(v) FROM s GROUP BY k"), route="spark", reason="large")
-    lines = explain_lines(sums)
+    lines = lines_of(db, sums)
     assert lines[0].startswith("route: spark (")
     assert lines[0].endswith("): large")
     assert "GROUP BY 1" in line(lines, "partial: ")
     assert "tm_partials" in line(lines, "merge: ")
     assert "tm_partials" in line(lines, "final: ")
     median = replace(fill(db, "SELECT median(v) FROM s"), route="spark")
-    assert "in one of Spark's tasks, over files and the hot rows" in explain_lines(median)[0]
-    told = line(explain_lines(median), "ship: ")
+    assert "in one of Spark's tasks, over files and the hot rows" in lines_of(db, median)[0]
+    told = line(lines_of(db, median), "ship: ")
     assert told.startswith("ship: 20 rows of memory travel to the task that runs the sql, since ")
     assert "median needs all values" in told
     db.sql(INSERT.format(120, 300))  # most rows are in memory now
     median = replace(fill(db, "SELECT median(v) FROM s"), route="spark")
-    assert "median needs all values" in line(explain_lines(median), "gather: ")
-    assert "in this process, over hot blocks and the rows of files" in explain_lines(median)[0]
+    assert "median needs all values" in line(lines_of(db, median), "gather: ")
+    assert "in this process, over hot blocks and the rows of files" in lines_of(db, median)[0]
 
 
 # -- EXPLAIN ANALYZE

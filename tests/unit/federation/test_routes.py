@@ -12,9 +12,21 @@ import pytest
 from tidemill.clock import FakeClock
 from tidemill.config import DATABASE_SETTINGS, Settings
 from tidemill.engine import Database
+from tidemill.errors import UnsupportedError
 from tidemill.federation.costs import RouteCosts
-from tidemill.federation.routes import AUTO, LOCAL, SPARK, SPARK_SQL, Router, Spark
+from tidemill.federation.routes import (
+    AUTO,
+    LOCAL,
+    SPARK,
+    SPARK_SQL,
+    GatherRoute,
+    PartitionRoute,
+    Router,
+    Spark,
+    TaskRoute,
+)
 from tidemill.federation.runner import Filled
+from tidemill.federation.scatter import Scatter
 from tidemill.hot.costs import SPARK_TASK, ScanCosts
 from tidemill.sql import parse
 from tidemill.sql.statements import Query
@@ -38,6 +50,18 @@ class Verified:
         raise AssertionError("nothing runs here")
 
 
+class NoTasks:
+    """A place for tasks, of which there are none."""
+
+    parallelism = 1
+
+    def run(self, *_: object) -> list[object]:
+        raise AssertionError("nothing runs here")
+
+    def cancel(self, job_id: str) -> None:
+        raise AssertionError("nothing runs here")
+
+
 class Routes:
     """A router over a warehouse, with a Spark of which the test says everything."""
 
@@ -52,9 +76,8 @@ class Routes:
         (statement,) = parse(text)
         assert isinstance(statement, Query)
         spark = Spark(lambda: self.is_ready, self._start, scan_bytes)
-        router = Router(
-            self.db._runner, self.db._router._scatter, spark, self.costs, self.spark_sql
-        )
+        scatter = Scatter(NoTasks(), self.db._duck, self.db._runner._storage)
+        router = Router(self.db._runner, scatter, spark, self.costs, self.spark_sql)
         return router.fill(self.db._querying.plan(statement, None), None, asked)
 
     def _start(self) -> None:
@@ -172,6 +195,33 @@ def test_without_spark_such_a_query_stays(routes: Routes) -> None:
     assert found.route == LOCAL
     assert "spark_master = 'inline'" in found.reason
     assert routes.filled(SUM, 1).route == SPARK  # tasks need no Spark of their own
+
+
+def test_sparks_route_is_the_first_that_does_not_refuse(
+    db: Database, routes: Routes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for text, kind in ((SUM, PartitionRoute), (MEDIAN, TaskRoute)):
+        assert isinstance(db._router.route_of(routes.filled(text, 1, SPARK)), kind)
+    monkeypatch.setattr("tidemill.federation.shipping.SHIPPED_BYTES_MAX", 10)
+    gathered = routes.filled(MEDIAN, 1, SPARK)
+    assert isinstance(db._router.route_of(gathered), GatherRoute)
+    assert "gathered" in gathered.reason
+
+
+@pytest.mark.parametrize("asked", [LOCAL, SPARK, SPARK_SQL])
+def test_a_route_is_called_as_it_is_asked_for(db: Database, routes: Routes, asked: str) -> None:
+    routes.spark_sql.reason = None
+    filled = routes.filled(MEDIAN, 1, asked)
+    assert filled.route == asked
+    route = db._router.route_of(filled)
+    assert route.name == asked
+    assert route.place(filled)
+
+
+def test_a_refusal_of_sparks_sql_is_an_error_if_it_is_asked_for(routes: Routes) -> None:
+    with pytest.raises(UnsupportedError, match="cannot run on Spark's SQL") as raised:
+        routes.filled(MEDIAN, 1, SPARK_SQL)
+    assert raised.value.detail == "median was not verified"
 
 
 def test_a_route_that_is_asked_for_is_taken(routes: Routes) -> None:

@@ -4,6 +4,7 @@
 keeps as JSON. ``reading`` has the texts by which a view is read. See
 docs/design/20261116-continuous-views.md.
 
+- ``passes``: what happens to the query before it is split, in order;
 - ``expand``: views over views, as one query;
 - ``checks``, ``refusals``: what cannot be maintained, and what to write instead;
 - ``naming``: tables by other names;

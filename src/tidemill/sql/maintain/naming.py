@@ -1,21 +1,14 @@
-"""The query as a whole: bound by DuckDB as it stands, and its tables by other names.
-
-Tables keep the names by which the query calls them as aliases, so that its columns stay as written.
+"""Tables by other names; they keep those by which the query calls them as aliases, so that its
+columns stay as written.
 """
 
 from __future__ import annotations
 
-import duckdb
 from sqlglot import exp
 
-from tidemill.errors import QueryError
 from tidemill.sql.calls import SEQ, Call, read_call
-from tidemill.sql.decompose.plan import sql_of
-from tidemill.sql.hidden import hide_seq
-from tidemill.sql.maintain.binding import Binder, Columns, columns_of
-from tidemill.sql.maintain.checks import ViewTables, unbound
-from tidemill.sql.now import bind_now
-from tidemill.sql.windows import rewrite_deferred, window_call
+from tidemill.sql.maintain.checks import ViewTables
+from tidemill.sql.windows import window_call
 
 SESSIONS = "tm_sessions_"
 SEQ_COLUMN = (SEQ, "BIGINT")
@@ -44,32 +37,3 @@ def rename(node: exp.Table, name: str, alias: exp.Expression) -> None:
     node.set("this", exp.to_identifier(name))
     node.set("db", None)
     node.set("catalog", None)
-
-
-def bind_whole(query: exp.Expression, tables: ViewTables, binder: Binder) -> Columns:
-    """The columns of the query as it is, or the error that DuckDB has with it."""
-    tree = rewrite_deferred(query.copy(), tables, copy=False).query
-    bind_now(tree)
-    unqualify(tree)
-    with_seq = any(column.name.lower() == SEQ for column in tree.find_all(exp.Column))
-    for node, name in list(unbound(tree)):
-        table = tables(name)
-        assert table is not None
-        physical = f"tm_table_{table.table_id}"
-        shown = with_seq and table.is_streaming
-        if shown:
-            hide_seq(node, [column.name for column in table.columns], tables)
-        rename(node, physical, node.this)
-        binder.create(physical, (*columns_of(table.columns), *([SEQ_COLUMN] if shown else [])))
-    try:
-        return binder.columns(sql_of(tree))
-    except duckdb.Error as error:
-        raise QueryError("the view's query does not bind", detail=str(error)) from error
-
-
-def unqualify(tree: exp.Expression) -> None:
-    """``main.t.c`` as ``t.c``: tables get other names, not other aliases."""
-    for column in tree.find_all(exp.Column):
-        if column.args.get("db") is not None:
-            column.set("db", None)
-            column.set("catalog", None)

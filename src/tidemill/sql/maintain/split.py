@@ -2,7 +2,7 @@
 
 1. **check**: what no view can read or call is refused; DuckDB binds the query as a whole.
 2. **rewrite**: windows become subqueries (SESSION aside, see ``sessions``), now() a parameter,
-   streams ``tm_rows`` and reference tables ``tm_ref_<id>``.
+   streams ``tm_rows`` and reference tables ``tm_ref_<id>``. Steps 1 and 2 are ``passes``.
 3. For each place where a stream is read: **decompose** with this place alone as the stream. The
    partial may not reach another stream or digest. The final takes the place of the query, with
    ``tm_digest_<i>`` for the partials, and the next place is split in that.
@@ -17,21 +17,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import duckdb
 import sqlglot
 from sqlglot import exp
 
-from tidemill.errors import DefinitionError, UnsupportedError
+from tidemill.errors import DefinitionError, QueryError, UnsupportedError
 from tidemill.sql.calls import SEQ, Call
 from tidemill.sql.decompose import (
     MERGE_SOURCE,
     Decomposition,
     NotDecomposable,
     decompose,
-    free_prefixes,
 )
 from tidemill.sql.decompose.assemble import needed_with
 from tidemill.sql.decompose.blocks import AGGREGATE, DISTINCT, ROWS, TOP, Block, find_block
@@ -39,22 +38,24 @@ from tidemill.sql.decompose.names import is_star
 from tidemill.sql.decompose.plan import Refused, sql_of
 from tidemill.sql.hidden import hide_seq
 from tidemill.sql.maintain.binding import Binder, Columns, columns_of
-from tidemill.sql.maintain.checks import ViewTables, check_kind, check_query, unbound
+from tidemill.sql.maintain.checks import ViewTables
 from tidemill.sql.maintain.lifting import Lifted, has_now, lift
-from tidemill.sql.maintain.naming import (
-    SEQ_COLUMN,
-    SESSIONS,
-    bind_whole,
-    rename,
-    take_sessions,
-    unqualify,
-)
+from tidemill.sql.maintain.naming import SEQ_COLUMN
 from tidemill.sql.maintain.panes import bucket, end_sql, pane_of
 from tidemill.sql.maintain.partners import (
     JoinedBelow,
     group_first,
     reads_references,
     with_inlined,
+)
+from tidemill.sql.maintain.passes import (
+    MARK,
+    SPLIT_PASSES,
+    VIEW_PASSES,
+    WHOLE_PASSES,
+    Definitions,
+    Place,
+    ViewState,
 )
 from tidemill.sql.maintain.plan import (
     DIGEST,
@@ -67,46 +68,34 @@ from tidemill.sql.maintain.plan import (
 from tidemill.sql.maintain.plan import ROWS as ROWS_SOURCE
 from tidemill.sql.maintain.refusals import EVERY_ROW, refusal
 from tidemill.sql.maintain.sessions import split_sessions, take_conditions
-from tidemill.sql.now import bind_now
+from tidemill.sql.passes import run_passes
 from tidemill.sql.scopes import Scope
-from tidemill.sql.windows import Bound, rewrite_deferred
 from tidemill.types import SqlType
 
-_MARK = "tidemill_digest"
 _REFERENCES = re.compile(rf'"?{REFERENCE}(\d+)"?')
 _TWO = "two streams meet without being grouped"
 _TWO_HINT = "group each stream first, then join the groups"
 
 
-@dataclass(frozen=True)
-class _Place:
-    """A place where the query reads a stream; ``call`` is that of SESSION."""
+def split_view(
+    query: exp.Expression, tables: ViewTables, definition_of: Definitions = lambda _: None
+) -> ViewParts:
+    """Split a view's query; ``UnsupportedError`` says why that cannot be, and what to write.
 
-    number: int
-    table: ViewTable
-    call: Call | None = None
-
-    def is_at(self, node: exp.Table) -> bool:
-        return node.meta.get(_MARK) == self.number if node._meta else False
-
-
-def split_view(query: exp.Expression, tables: ViewTables) -> ViewParts:
-    """Split a view's query; ``UnsupportedError`` says why that cannot be, and what to write."""
-    check_query(query, tables)
-    tree = query.copy()
-    sessions = take_sessions(tree, tables)
-    rewritten = rewrite_deferred(tree, tables, copy=False)
-    tree = rewritten.query
-    uses_now = bind_now(tree)
-    with Binder(rewritten.bounds) as binder:
-        columns = bind_whole(query, tables, binder)
-        splitter = _Splitter(tree, tables, sessions, binder)
+    ``definition_of`` gives the queries of views, which take their places."""
+    start = ViewState(tree=query.copy(), find=tables, definition_of=definition_of)
+    maintained = run_passes(VIEW_PASSES, start)
+    whole = run_passes(WHOLE_PASSES, maintained.copied())
+    with Binder(whole.bounds) as binder:
+        columns = _bind_whole(whole, binder)
+        state = run_passes(SPLIT_PASSES, maintained.copied())
+        splitter = _Splitter(state, binder)
         try:
             splitter.split()
         except Refused as refused:
             raise refusal(refused.reason) from refused
         except JoinedBelow as joined:
-            return _by_query(joined.reason, splitter, rewritten.bounds, uses_now, columns)
+            return _by_query(joined.reason, state, columns)
         digests, final = tuple(splitter.digests), sql_of(splitter.tree)
         if (found := splitter.bind(final)) != columns:
             raise refusal(f"the split gives {found} for {columns}")
@@ -115,26 +104,30 @@ def split_view(query: exp.Expression, tables: ViewTables) -> ViewParts:
         digests,
         final,
         _references_in(final),
-        tuple(bound for bound in rewritten.bounds if f"${bound.name}" in texts),
-        uses_now,
+        tuple(bound for bound in state.bounds if f"${bound.name}" in texts),
+        state.uses_now,
         tuple(dict.fromkeys(digest.table for digest in digests)),
         tuple(name for name, _ in columns),
         tuple(kind for _, kind in columns),
     )
 
 
-def _by_query(
-    reason: str,
-    splitter: _Splitter,
-    bounds: Sequence[Bound],
-    uses_now: bool,
-    columns: Columns,
-) -> ViewParts:
+def _bind_whole(whole: ViewState, binder: Binder) -> Columns:
+    """The columns of the query as it is, or the error that DuckDB has with it."""
+    for name, columns in whole.bound_tables.items():
+        binder.create(name, columns)
+    try:
+        return binder.columns(sql_of(whole.tree))
+    except duckdb.Error as error:
+        raise QueryError("the view's query does not bind", detail=str(error)) from error
+
+
+def _by_query(reason: str, state: ViewState, columns: Columns) -> ViewParts:
     """A view without digests."""
-    streams = tuple(dict.fromkeys(place.table.name for place in splitter.places))
+    streams = tuple(dict.fromkeys(place.table.name for place in state.places))
     names, kinds = tuple(name for name, _ in columns), tuple(kind for _, kind in columns)
-    above = splitter.references
-    return ViewParts((), "", above, tuple(bounds), uses_now, streams, names, kinds, reason)
+    above = tuple(sorted(table.table_id for table in state.references.values()))
+    return ViewParts((), "", above, state.bounds, state.uses_now, streams, names, kinds, reason)
 
 
 def _texts_of(digest: DigestParts) -> str:
@@ -153,57 +146,25 @@ def _references_in(text: str) -> tuple[int, ...]:
 class _Splitter:
     """The tree as it is split; ``digests`` are those taken out of it so far."""
 
-    def __init__(
-        self,
-        tree: exp.Expression,
-        tables: ViewTables,
-        sessions: Mapping[int, Call],
-        binder: Binder,
-    ) -> None:
-        self.tree = tree
+    def __init__(self, state: ViewState, binder: Binder) -> None:
+        self.tree = state.tree
         self.digests: list[DigestParts] = []
         self._binder = binder
-        self._spelling: dict[str, str] = {
-            "window_start": "window_start",
-            "window_end": "window_end",
-        }
-        self._named: dict[str, ViewTable] = {}
-        self._prefixes = _free_prefixes(tree)
-        self._hidden = "tm_h" if _uses_hidden(tree) else "h"
-        self.places = self._name_tables(tables, sessions)
-        if not self.places:
+        self._places = state.places
+        self._named = state.references
+        self._prefixes = state.prefixes
+        self._hidden = state.hidden_prefix
+        self._spelling = state.spelling
+        for name, table in state.references.items():
+            binder.create(name, columns_of(table.columns))
+        if not self._places:
             raise refusal(
                 "the view reads no stream",
                 "reference tables are answered directly; a view is worth it over a streaming table",
             )
 
-    @property
-    def references(self) -> tuple[int, ...]:
-        """All reference tables of the query."""
-        return tuple(sorted(table.table_id for table in self._named.values()))
-
-    def _name_tables(self, tables: ViewTables, sessions: Mapping[int, Call]) -> list[_Place]:
-        unqualify(self.tree)
-        places: list[_Place] = []
-        for node, name in list(unbound(self.tree)):
-            call = sessions[int(name[len(SESSIONS) :])] if name.startswith(SESSIONS) else None
-            table = tables(call.table.name if call is not None else name)
-            assert table is not None
-            check_kind(node, table)
-            self._spelling |= {column.name.lower(): column.name for column in table.columns}
-            if table.is_streaming:
-                node.meta[_MARK] = len(places)
-                places.append(_Place(len(places), table, call))
-                if call is None:
-                    rename(node, ROWS_SOURCE, node.this)
-            else:
-                rename(node, f"{REFERENCE}{table.table_id}", node.this)
-                self._named[f"{REFERENCE}{table.table_id}"] = table
-                self._binder.create(f"{REFERENCE}{table.table_id}", columns_of(table.columns))
-        return places
-
     def split(self) -> None:
-        for place in self.places:
+        for place in self._places:
             digest = f"{DIGEST}{len(self.digests)}"
             with_seq = self._prepare(place)
             if place.call is not None:
@@ -240,16 +201,16 @@ class _Splitter:
 
     # One place: what is the same for all kinds.
 
-    def _node(self, place: _Place, tree: exp.Expression) -> exp.Table:
+    def _node(self, place: Place, tree: exp.Expression) -> exp.Table:
         return next(node for node in tree.find_all(exp.Table) if place.is_at(node))
 
-    def _block(self, place: _Place, tree: exp.Expression) -> Block:
+    def _block(self, place: Place, tree: exp.Expression) -> Block:
         try:
             return find_block(self._node(place, tree))
         except Refused as refused:
             raise refusal(refused.reason) from refused
 
-    def _prepare(self, place: _Place) -> bool:
+    def _prepare(self, place: Place) -> bool:
         """Check the block, write out its stars; answers whether its rows need ``_seq``."""
         block = self._block(place, self.tree)
         self._check_alone(place, block)
@@ -283,7 +244,7 @@ class _Splitter:
             self._write_aliases_out(level.select, place)
         return with_seq
 
-    def _check_alone(self, place: _Place, block: Block) -> None:
+    def _check_alone(self, place: Place, block: Block) -> None:
         for level in block.levels:
             below = level.select is not block.select or block.kind != AGGREGATE
             names = ("from_", "joins", "where", *(("expressions", "qualify") if below else ()))
@@ -313,7 +274,7 @@ class _Splitter:
             items += [exp.column(name, table=table or None, quoted=True) for name in names]
         select.set("expressions", items)
 
-    def _write_aliases_out(self, select: exp.Select, place: _Place) -> None:
+    def _write_aliases_out(self, select: exp.Select, place: Place) -> None:
         """What an alias stands for, where WHERE uses one that can be no column."""
         known = _names_of(select, {ROWS_SOURCE: place.table, **self._named})
         where = select.args.get("where")
@@ -326,7 +287,7 @@ class _Splitter:
             if is_own and not column.table and name in items and name not in known:
                 column.replace(exp.paren(items[name]))
 
-    def _split(self, place: _Place) -> Decomposition:
+    def _split(self, place: Place) -> Decomposition:
         """The tree split at a place; columns of subqueries are written with their tables if that
         is what it takes."""
         try:
@@ -339,7 +300,7 @@ class _Splitter:
 
     def _decompose(
         self,
-        place: _Place,
+        place: Place,
         tree: exp.Expression,
         hidden: Mapping[str, exp.Expression] | None = None,
     ) -> Decomposition:
@@ -349,7 +310,7 @@ class _Splitter:
         _check_free_of_streams(parts.partial, place)
         return parts
 
-    def _qualified(self, place: _Place) -> exp.Expression:
+    def _qualified(self, place: Place) -> exp.Expression:
         """The tree with the names of tables before columns whose table is sure."""
         again = self.tree.copy()
         named = {ROWS_SOURCE: place.table, **self._named}
@@ -366,7 +327,7 @@ class _Splitter:
 
     # Sessions.
 
-    def _split_sessions(self, place: _Place, call: Call, digest: str) -> DigestParts:
+    def _split_sessions(self, place: Place, call: Call, digest: str) -> DigestParts:
         block = self._block(place, self.tree)
         conditions = take_conditions(block, call, self._spelling)
         parts = self._split(place)
@@ -399,7 +360,7 @@ class _Splitter:
 
     # Everything else.
 
-    def _group_first(self, place: _Place) -> None:
+    def _group_first(self, place: Place) -> None:
         """Group the stream by itself where it is joined with reference tables below a grouping."""
         parts = self._split(place)
         if not reads_references(parts.partial):
@@ -423,7 +384,7 @@ class _Splitter:
             self.tree = before
             raise JoinedBelow(str(error.detail)) from error
 
-    def _split_place(self, place: _Place, with_seq: bool) -> DigestParts:
+    def _split_place(self, place: Place, with_seq: bool) -> DigestParts:
         plain = self._split(place)
         edge, collapse = sql_of(plain.partial), sql_of(plain.merge)
         is_keyless = plain.kind == AGGREGATE and not plain.keys
@@ -450,7 +411,7 @@ class _Splitter:
         self.tree = plain.final
         return made
 
-    def _with_fewer_keys(self, place: _Place, made: DigestParts) -> DigestParts:
+    def _with_fewer_keys(self, place: Place, made: DigestParts) -> DigestParts:
         """The digest lifted; a window is asked by its start, unless its end is the query's key."""
         by_start, asks_start = self._lifted(place, made, by_start=True)
         if not asks_start or len(by_start.keys) == len(made.keys):
@@ -458,7 +419,7 @@ class _Splitter:
         by_end, _ = self._lifted(place, made, by_start=False)
         return by_end if len(by_end.keys) < len(by_start.keys) else by_start
 
-    def _lifted(self, place: _Place, made: DigestParts, by_start: bool) -> tuple[DigestParts, bool]:
+    def _lifted(self, place: Place, made: DigestParts, by_start: bool) -> tuple[DigestParts, bool]:
         """The digest with its conditions on now() lifted, and whether that asks for starts."""
         tree = self.tree.copy()
         block = self._block(place, tree)
@@ -504,12 +465,12 @@ class _Splitter:
         )
         return lifted_made, lifted.asks_start
 
-    def _is_key(self, place: _Place, tree: exp.Expression, name: str, time: exp.Expression) -> bool:
+    def _is_key(self, place: Place, tree: exp.Expression, name: str, time: exp.Expression) -> bool:
         """Whether the block groups by the time itself, so that it needs no panes."""
         parts = self._decompose(place, tree, {name: time})
         return parts.hidden[name] != name
 
-    def _bound(self, made: DigestParts, place: _Place) -> DigestParts:
+    def _bound(self, made: DigestParts, place: Place) -> DigestParts:
         """The digest with its types; the parts must agree on them."""
         given = self._bind(made.partial)
         if tuple(name for name, _ in given) != made.columns:
@@ -566,22 +527,10 @@ def _names_of(select: exp.Select, tables: Mapping[str, ViewTable]) -> set[str] |
     return names
 
 
-def _free_prefixes(tree: exp.Expression) -> tuple[str, str]:
-    try:
-        return free_prefixes(tree)
-    except Refused as refused:
-        raise refusal(refused.reason, "rename what begins with tm_") from refused
-
-
-def _uses_hidden(tree: exp.Expression) -> bool:
-    names = (str(node.this).lower() for node in tree.find_all(exp.Identifier))
-    return any(re.fullmatch(r"h(\d+|_t)", name) for name in names)
-
-
-def _check_free_of_streams(node: exp.Expression, place: _Place) -> None:
+def _check_free_of_streams(node: exp.Expression, place: Place) -> None:
     """A part that runs over rows of one stream can read nothing of another."""
     for table in node.find_all(exp.Table):
-        is_other = table._meta and table.meta.get(_MARK, place.number) != place.number
+        is_other = table._meta and table.meta.get(MARK, place.number) != place.number
         if is_other or table.name.startswith(DIGEST):
             raise refusal(_TWO, _TWO_HINT, table)
 

@@ -16,14 +16,15 @@ from sqlglot import exp
 
 from tidemill.catalog.model import Snapshot
 from tidemill.errors import UnsupportedError
+from tidemill.sql.passes import run_passes
 from tidemill.types import Column
 from tidemill.views.kept.definition import OFFSET_ZERO, TIME_NAME, Definition
 from tidemill.views.kept.desk import Answer, Desk
 from tidemill.views.kept.ledger import Ledger
-from tidemill.views.kept.one_window import fix_window
-from tidemill.views.kept.reads import Read, reads_of, wrapped
-from tidemill.views.kept.streams import Streams, moment, parameter, with_time
-from tidemill.views.kept.tagging import ROW, TIME, finished, tagged
+from tidemill.views.kept.passes import MANY_CLOSES_PASSES, ONE_CLOSE_PASSES, KeptState
+from tidemill.views.kept.reads import Read, reads_of
+from tidemill.views.kept.streams import Streams, moment, with_time
+from tidemill.views.kept.tagging import finished
 
 WINDOWS_AT_ONCE = 1_000
 _NOTHING = pa.table({})
@@ -56,35 +57,13 @@ def close_query(
 ) -> tuple[exp.Expression, exp.Expression | None]:
     """The query of a single window, and of many at once if it can be tagged. Both have the window's
     starts as parameters."""
-    single, many = tree.copy(), tree.copy()
-    for read in reads_of(single, snapshot):
-        window = wrapped(read, _within(read))
-        read.node.replace(window)
-        names = (("window_start", "tm_lo"), ("window_end", "tm_end"))
-        fix_window(window, {name: parameter(given, read.time) for name, given in names})
-    reads = reads_of(many, snapshot)
-    if len(reads) > 1 or reads[0].node is many:
-        return single, None
-    tags = [exp.alias_(exp.column("window_end"), name) for name in (ROW, TIME)]
-    source = wrapped(reads[0], _within(reads[0]), *tags)
-    reads[0].node.replace(source)
-    found = tagged(many, source, with_seq=False)
-    if found is None:
+    state = KeptState.of(tree, snapshot)
+    single = run_passes(ONE_CLOSE_PASSES, state.copied()).tree
+    many = run_passes(MANY_CLOSES_PASSES, state.copied())
+    if not many.is_tagged:
         return single, None
     own = exp.column(TIME_NAME) if own_time else None
-    return single, finished(found, own, TIME_NAME)
-
-
-def _within(read: Read) -> exp.Expr:
-    """The windows from one start to another; and the rows that can be in them, for the indices."""
-    start, time = exp.column("window_start"), exp.column(read.time.name, quoted=True)
-    low, high, end = (parameter(name, read.time) for name in ("tm_lo", "tm_hi", "tm_end"))
-    return exp.and_(
-        exp.GTE(this=start, expression=low),
-        exp.LTE(this=start.copy(), expression=high),
-        exp.GTE(this=time, expression=low.copy()),
-        exp.LT(this=time.copy(), expression=end),
-    )
+    return single, finished(many.tree, own, TIME_NAME)
 
 
 def describe_closes(definition: Definition, desk: Desk) -> Answer:

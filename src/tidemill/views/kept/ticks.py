@@ -21,11 +21,13 @@ import pyarrow as pa
 from sqlglot import exp
 
 from tidemill.catalog.model import Snapshot
+from tidemill.sql.passes import run_passes
 from tidemill.types import Column
 from tidemill.views.kept.definition import OFFSET_ZERO, Definition
 from tidemill.views.kept.desk import Answer, Desk
 from tidemill.views.kept.ledger import Ledger
-from tidemill.views.kept.reads import Read, reads_of, wrapped
+from tidemill.views.kept.passes import TICK_PASSES, KeptState
+from tidemill.views.kept.reads import Read, reads_of
 from tidemill.views.kept.streams import Streams, with_time
 
 GAP_TICKS_MAX = 1_000
@@ -38,23 +40,15 @@ _NOTHING = pa.table({})
 def tick_query(tree: exp.Expression, snapshot: Snapshot) -> tuple[exp.Expression, int | None]:
     """The query that is evaluated at a tick, and how far back its windows reach (None: without
     end). The tree is changed."""
-    reaches: list[int | None] = []
-    for read in reads_of(tree, snapshot):
-        is_recent = read.function == "RECENT"
-        call = read.call
-        reaches.append(call.size_us if is_recent and call and call.rows is None else None)
-        if not is_recent and not read.table.is_view:
-            read.node.replace(wrapped(read, up_to_now(read)))
-    known = [reach for reach in reaches if reach is not None]
-    return tree, max(known) if known and len(known) == len(reaches) else None
+    reach_us = _reach_us(reads_of(tree, snapshot))
+    return run_passes(TICK_PASSES, KeptState.of(tree, snapshot)).tree, reach_us
 
 
-def up_to_now(read: Read) -> exp.Expression:
-    """``time <= now()``, in the type of the read's time column."""
-    now: exp.Expression = exp.CurrentTimestamp()
-    if read.time.type.name == "TIMESTAMP":
-        now = exp.cast(now, "TIMESTAMP")
-    return exp.LTE(this=exp.column(read.time.name, quoted=True), expression=now)
+def _reach_us(reads: list[Read]) -> int | None:
+    """The longest window, if all reads are windows of time."""
+    calls = [read.call if read.function == "RECENT" else None for read in reads]
+    known = [call.size_us for call in calls if call is not None and call.rows is None]
+    return max(known) if known and len(known) == len(reads) else None
 
 
 def describe_ticks(definition: Definition, desk: Desk) -> Answer:
