@@ -46,13 +46,14 @@ from tidemill.sql.calls import StreamTable
 from tidemill.sql.hidden import hide_seq, name_subqueries
 from tidemill.sql.latest import newest_wanted
 from tidemill.sql.lists import shorten_lists
-from tidemill.sql.names import find_cte, position_of, table_name_of
+from tidemill.sql.names import position_of, table_name_of
 from tidemill.sql.now import NOW as NOW
 from tidemill.sql.now import bind_now
 from tidemill.sql.params import Params, placeholder_key, placeholders
 from tidemill.sql.permitted import FILE_FUNCTIONS, call_name
 from tidemill.sql.predicates import ScanRequest, find_scans
 from tidemill.sql.prev import rewrite_prev
+from tidemill.sql.scopes import unbound_tables, with_query
 from tidemill.sql.top import top_of
 from tidemill.sql.travel import take_system_time
 from tidemill.sql.windows import rewrite_deferred
@@ -170,7 +171,7 @@ def _is_one_row(tree: exp.Expression) -> bool:
 def _may_grow(tree: exp.Expression, scans: int) -> bool:
     if tree.find(exp.Join, exp.Explode, exp.Unnest, exp.Lateral, exp.Pivot) is not None:
         return True
-    names = [node for node in tree.find_all(exp.Table) if find_cte(node, node.name) is None]
+    names = [node for node in tree.find_all(exp.Table) if with_query(node) is None]
     with_ = tree.find(exp.With)
     is_recursive = with_ is not None and bool(with_.args.get("recursive"))
     return len(names) > scans or is_recursive  # reference tables, functions, files
@@ -330,11 +331,3 @@ def _unknown(node: exp.Table, name: str, snapshot: Snapshot) -> UnknownNameError
         hint=did_you_mean(name, [*known, *system.NAMES]) or "SHOW TABLES lists the tables",
         position=position_of(node),
     )
-
-
-def unbound_tables(tree: exp.Expression) -> Iterator[tuple[exp.Table, str]]:
-    """The tables of a tree that are not names of a WITH clause in their scope."""
-    for node in tree.find_all(exp.Table):
-        name = table_name_of(node)
-        if name is not None and (node.args.get("db") is not None or find_cte(node, name) is None):
-            yield node, name

@@ -13,8 +13,9 @@ from tidemill.sql.calls import SEQ, Call, read_call
 from tidemill.sql.decompose.plan import sql_of
 from tidemill.sql.hidden import hide_seq
 from tidemill.sql.maintain.binding import Binder, Columns, columns_of
-from tidemill.sql.maintain.checks import ViewTables, unbound
+from tidemill.sql.maintain.checks import ViewTables
 from tidemill.sql.now import bind_now
+from tidemill.sql.scopes import unbound_tables
 from tidemill.sql.windows import rewrite_deferred, window_call
 
 SESSIONS = "tm_sessions_"
@@ -52,7 +53,7 @@ def bind_whole(query: exp.Expression, tables: ViewTables, binder: Binder) -> Col
     bind_now(tree)
     unqualify(tree)
     with_seq = any(column.name.lower() == SEQ for column in tree.find_all(exp.Column))
-    for node, name in list(unbound(tree)):
+    for node, name in list(unbound_tables(tree)):
         table = tables(name)
         assert table is not None
         physical = f"tm_table_{table.table_id}"

@@ -39,7 +39,7 @@ from tidemill.sql.decompose.names import is_star
 from tidemill.sql.decompose.plan import Refused, sql_of
 from tidemill.sql.hidden import hide_seq
 from tidemill.sql.maintain.binding import Binder, Columns, columns_of
-from tidemill.sql.maintain.checks import ViewTables, check_kind, check_query, unbound
+from tidemill.sql.maintain.checks import ViewTables, check_kind, check_query
 from tidemill.sql.maintain.lifting import Lifted, has_now, lift
 from tidemill.sql.maintain.naming import (
     SEQ_COLUMN,
@@ -68,7 +68,7 @@ from tidemill.sql.maintain.plan import ROWS as ROWS_SOURCE
 from tidemill.sql.maintain.refusals import EVERY_ROW, refusal
 from tidemill.sql.maintain.sessions import split_sessions, take_conditions
 from tidemill.sql.now import bind_now
-from tidemill.sql.scopes import Scope
+from tidemill.sql.scopes import Scope, given_names, unbound_tables
 from tidemill.sql.windows import Bound, rewrite_deferred
 from tidemill.types import SqlType
 
@@ -185,7 +185,7 @@ class _Splitter:
     def _name_tables(self, tables: ViewTables, sessions: Mapping[int, Call]) -> list[_Place]:
         unqualify(self.tree)
         places: list[_Place] = []
-        for node, name in list(unbound(self.tree)):
+        for node, name in list(unbound_tables(self.tree)):
             call = sessions[int(name[len(SESSIONS) :])] if name.startswith(SESSIONS) else None
             table = tables(call.table.name if call is not None else name)
             assert table is not None
@@ -357,7 +357,7 @@ class _Splitter:
             scope = Scope(level.select, named.get)
             for column in list(level.select.find_all(exp.Column)):
                 if column.find_ancestor(exp.Select) is level.select and not column.table:
-                    owner = scope.owner(column)
+                    owner = scope.resolve(column)
                     if owner is not None and owner.alias:
                         column.set(
                             "table", exp.to_identifier(owner.node.alias_or_name, quoted=True)
@@ -550,19 +550,13 @@ def _as_keys_are(condition: str | None, kinds: Mapping[str, str]) -> str | None:
 def _names_of(select: exp.Select, tables: Mapping[str, ViewTable]) -> set[str] | None:
     """The columns of a SELECT's FROM items; None if not all of them are known."""
     names = {SEQ}
-    from_ = select.args.get("from_")
-    for item in [*([from_] if from_ is not None else []), *(select.args.get("joins") or [])]:
-        source, alias = item.this, item.this.args.get("alias")
-        if alias is not None and alias.args.get("columns"):
+    for source in Scope(select, tables.get).sources:
+        columns = source.columns
+        if isinstance(source.node, exp.Subquery) and not source.node.alias_column_names:
+            columns = given_names(source.node.this)
+        if columns is None:
             return None
-        if isinstance(source, exp.Table) and source.name in tables:
-            names |= {column.name.lower() for column in tables[source.name].columns}
-        elif isinstance(source, exp.Subquery) and isinstance(source.this, exp.Select):
-            if any(map(is_star, source.this.expressions)):
-                return None
-            names |= {part.alias_or_name.lower() for part in source.this.expressions}
-        else:
-            return None
+        names |= columns
     return names
 
 

@@ -16,7 +16,6 @@ from sqlglot import exp
 from tidemill.catalog.model import Snapshot, Table
 from tidemill.errors import UnsupportedError
 from tidemill.federation.duck import REFERENCE
-from tidemill.federation.planner import unbound_tables
 from tidemill.federation.references import physical_name
 from tidemill.hot.gather import SEQ_FIELD
 from tidemill.sql.calls import SEQ, show_seq, shows_seq
@@ -24,7 +23,7 @@ from tidemill.sql.hidden import pack_rows
 from tidemill.sql.names import position_of
 from tidemill.sql.now import NOW, bind_now, is_now
 from tidemill.sql.prev import rewrite_prev
-from tidemill.sql.scopes import enclosing_select
+from tidemill.sql.scopes import enclosing_select, unbound_tables
 from tidemill.types import Column, SqlType
 from tidemill.views.kept.before import Before, take_before
 from tidemill.views.kept.definition import TIME_NAME, Definition
