@@ -15,6 +15,7 @@ from sqlglot import exp, parse_one
 
 from tidemill.digests.arrays import decimal_of
 from tidemill.sql.decompose.calls import AggregateCall, aggregate_at
+from tidemill.sql.scopes import is_named_by
 from tidemill.types import Column, SqlType, quote
 
 ROWS = "tm_rows"
@@ -274,7 +275,7 @@ def _strip_qualifiers(select: exp.Select) -> None:
     """Columns without the one table's name, so that digests write them alike."""
     table = select.args["from_"].this
     for column in select.find_all(exp.Column):
-        if column.table.lower() == table.alias_or_name.lower() and not column.args.get("db"):
+        if is_named_by(column, table.alias_or_name) and not column.args.get("db"):
             column.set("table", None)
     table.set("alias", None)
 

@@ -21,6 +21,7 @@ from tidemill.hot import keys
 from tidemill.hot.picking import matches
 from tidemill.hot.wanted import Condition
 from tidemill.sql.predicates import Conjunct
+from tidemill.sql.scopes import is_named_by
 from tidemill.types import Column
 
 ROWS_MAX = 20_000
@@ -123,11 +124,7 @@ def _columns(tree: exp.Select, table: Table, alias: str) -> tuple[Column, ...] |
         if not isinstance(part, exp.Column) or isinstance(part.this, exp.Star):
             return None
         column = table.column(part.name)
-        if (
-            column is None
-            or column.name != part.name
-            or part.table.lower() not in ("", alias.lower())
-        ):
+        if column is None or column.name != part.name or not is_named_by(part, alias):
             return None
         columns.append(column)
     names = {column.name for column in columns}

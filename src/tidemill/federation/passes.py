@@ -26,7 +26,6 @@ from tidemill.federation.resolving import (
     put_name,
     put_reference,
     resolve,
-    unbound_tables,
 )
 from tidemill.federation.system.information import CATALOG
 from tidemill.sql import predicates
@@ -48,6 +47,7 @@ from tidemill.sql.passes import (
     take_moments,
 )
 from tidemill.sql.permitted import FILE_FUNCTIONS, call_name
+from tidemill.sql.scopes import unbound_tables
 from tidemill.sql.predicates import ScanRequest
 from tidemill.sql.top import top_of
 from tidemill.types import Column, SqlType

@@ -25,12 +25,11 @@ from tidemill.federation.plan import FileRead as FileRead
 from tidemill.federation.plan import Frames as Frames
 from tidemill.federation.plan import Plan as Plan
 from tidemill.federation.plan import Scan as Scan
-from tidemill.federation.resolving import unbound_tables as unbound_tables
 from tidemill.federation.template import Template
-from tidemill.sql.names import find_cte
 from tidemill.sql.now import NOW as NOW
 from tidemill.sql.params import Params, placeholders
 from tidemill.sql.passes import run_passes
+from tidemill.sql.scopes import with_query
 
 
 def make_plan(
@@ -85,7 +84,7 @@ def _may_grow(tree: exp.Expression, scans: int) -> bool:
     """Whether the answer may have more rows than are read."""
     if tree.find(exp.Join, exp.Explode, exp.Unnest, exp.Lateral, exp.Pivot) is not None:
         return True
-    names = [node for node in tree.find_all(exp.Table) if find_cte(node, node.name) is None]
+    names = [node for node in tree.find_all(exp.Table) if with_query(node) is None]
     with_ = tree.find(exp.With)
     is_recursive = with_ is not None and bool(with_.args.get("recursive"))
     return len(names) > scans or is_recursive  # reference tables, functions, files

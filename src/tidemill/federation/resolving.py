@@ -7,7 +7,6 @@ that columns are called as before.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from tidemill.federation.duck import REFERENCE
 from tidemill.federation.plan import FRAME, HOT, LATE, REJECTED, SYSTEM, VIEW, Frames, Scan
 from tidemill.federation.references import physical_name
 from tidemill.hot.side import LATE_SUFFIX, REJECTED_SUFFIX
-from tidemill.sql.names import find_cte, position_of, table_name_of
+from tidemill.sql.names import position_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,14 +39,6 @@ class Resolved:
     node: exp.Table
     scan: Scan | None = None
     reference: Table | None = None
-
-
-def unbound_tables(tree: exp.Expression) -> Iterator[tuple[exp.Table, str]]:
-    """The tables of a tree that are not names of a WITH clause in their scope."""
-    for node in tree.find_all(exp.Table):
-        name = table_name_of(node)
-        if name is not None and (node.args.get("db") is not None or find_cte(node, name) is None):
-            yield node, name
 
 
 def resolve(found: TableNode, snapshot: Snapshot, frames: Frames) -> Resolved:

@@ -6,37 +6,25 @@ Arguments come by place, by name (``size => …``), or as Flink writes them (``T
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Protocol
 
 from sqlglot import exp
 
 from tidemill.errors import Position, QueryError, UnknownNameError, did_you_mean
 from tidemill.sql.fold import constant
 from tidemill.sql.intervals import parse_span
-from tidemill.sql.names import find_cte, position_of
+from tidemill.sql.names import position_of
 from tidemill.sql.params import Params
+from tidemill.sql.scopes import StreamTable as StreamTable
+from tidemill.sql.scopes import Tables as Tables
+from tidemill.sql.scopes import find_with_query
 from tidemill.types import Column, SqlType
 
 SEQ = "_seq"
 DURATION_US_MAX = 2**53
 ROWS_MAX = 2**53
-
-
-class StreamTable(Protocol):
-    """What a window needs to know of a table; ``catalog.model.Table`` is one."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def columns(self) -> Sequence[Column]: ...
-    @property
-    def time_column(self) -> str | None: ...
-
-
-Tables = Callable[[str], StreamTable | None]
 
 
 @dataclass(frozen=True)
@@ -184,7 +172,7 @@ class _Reader:
         name = _table_name(argument)
         if name is None:
             raise self.fail(f"the first argument of {self.name} must be a table", argument)
-        if find_cte(self.node, name) is not None:
+        if find_with_query(self.node, name) is not None:
             raise self.fail(
                 f'"{name}" is a WITH query, and {self.name} works on streaming tables',
                 argument,

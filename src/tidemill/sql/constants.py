@@ -132,7 +132,7 @@ def _is_closed(select: exp.Select, tables: Tables) -> bool:
     if select.args.get("with_") or not scope.is_orderly or scope.shared_names is None:
         return False
     return all(
-        isinstance(column.this, exp.Star) or scope.owner(column) is not None
+        isinstance(column.this, exp.Star) or scope.resolve(column) is not None
         for column in select.find_all(exp.Column)
         if column.find_ancestor(exp.Select) is select
     )

@@ -15,7 +15,7 @@ from sqlglot import exp
 from tidemill.errors import UnsupportedError
 from tidemill.sql.calls import SEQ, Tables
 from tidemill.sql.names import position_of
-from tidemill.sql.scopes import Scope
+from tidemill.sql.scopes import Scope, source_names
 
 _NAMED = (exp.Alias, exp.Dot, exp.Explode, exp.Unnest)  # or several columns with names
 _RIGHT_UNSEEN = ("SEMI", "ANTI")
@@ -88,7 +88,7 @@ def _is_row(column: exp.Column, select: exp.Select, alias: str, names: Sequence[
         return False  # the argument of a window in FROM
     inner = column.find_ancestor(exp.Select)
     while inner is not None and inner is not select:  # a source of the same name is nearer
-        if any(source.alias == lower for source in Scope(inner, lambda _: None).sources):
+        if lower in source_names(inner):
             return False
         inner = inner.find_ancestor(exp.Select)
     return inner is select

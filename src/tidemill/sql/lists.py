@@ -31,7 +31,7 @@ from tidemill.sql.fold import NOT_CONSTANT, constant
 from tidemill.sql.list_queries import list_query
 from tidemill.sql.literals import LITERAL, read_cell
 from tidemill.sql.params import Params
-from tidemill.sql.scopes import Scope, base_table
+from tidemill.sql.scopes import Scope, base_table, is_named_by
 from tidemill.sql.tokens import DIALECT, tokenize
 from tidemill.types import SqlType
 
@@ -203,7 +203,7 @@ def _type_of(node: exp.Expr, statement: exp.Expr, tables: Tables) -> SqlType | N
         return None
     source: exp.Expr | None = None
     if isinstance(statement, exp.Select):
-        owner = Scope(statement, tables).owner(node)
+        owner = Scope(statement, tables).resolve(node)
         source = owner.node if owner is not None and owner.columns is not None else None
     elif isinstance(statement, (exp.Delete, exp.Update)) and _is_alone(node, statement):
         source = statement.this
@@ -216,4 +216,4 @@ def _type_of(node: exp.Expr, statement: exp.Expr, tables: Tables) -> SqlType | N
 def _is_alone(column: exp.Column, statement: exp.Delete | exp.Update) -> bool:
     """Whether a column can be the changed table's only."""
     others = any(statement.args.get(key) for key in ("using", "from_", "with_", "tables"))
-    return not others and column.table.lower() in ("", statement.this.alias_or_name.lower())
+    return not others and is_named_by(column, statement.this.alias_or_name)

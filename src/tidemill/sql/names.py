@@ -1,4 +1,4 @@
-"""Names in trees: table nodes to the names the catalog knows and back, WITH queries, places."""
+"""Names in trees: table nodes to the names the catalog knows and back, and places."""
 
 from __future__ import annotations
 
@@ -40,34 +40,3 @@ def position_of(node: exp.Expr) -> Position | None:
             length = int(meta["end"]) - int(meta["start"])
             return Position(int(meta["line"]), max(int(meta["col"]) - length, 1), part.name[:60])
     return None
-
-
-def find_cte(node: exp.Expression, name: str) -> exp.CTE | None:
-    """The WITH query that ``name`` means at ``node``, if it means one."""
-    lower = name.lower()
-    child: exp.Expr = node
-    parent = node.parent
-    owner: exp.Expr | None = None
-    while parent is not None:
-        if isinstance(parent, exp.With):
-            visible = _before(parent, child)
-            owner = parent.parent
-        else:
-            with_ = parent.args.get("with_")
-            visible = with_.expressions if with_ is not None and parent is not owner else []
-        for cte in reversed(visible):
-            if cte.alias.lower() == lower:
-                assert isinstance(cte, exp.CTE)
-                return cte
-        child, parent = parent, parent.parent
-    return None
-
-
-def _before(with_: exp.With, cte: exp.Expr) -> list[exp.Expr]:
-    """The WITH queries that one of them sees: the ones before it, and itself if it may recurse."""
-    visible: list[exp.Expr] = []
-    for other in with_.expressions:
-        if other is cte:
-            return [*visible, other] if with_.args.get("recursive") else visible
-        visible.append(other)
-    return visible

@@ -14,8 +14,7 @@ from sqlglot import exp
 
 from tidemill.sql.calls import Tables
 from tidemill.sql.constants import is_repeatable_list, is_repeatable_query
-from tidemill.sql.names import find_cte, table_name_of
-from tidemill.sql.scopes import base_table, readers
+from tidemill.sql.scopes import base_table, readers, with_query
 
 _PARTNER = "tidemill_partner"
 _PLAIN_TABLE = frozenset({"this", "alias", "db"})
@@ -75,7 +74,7 @@ def _alone(node: exp.Expr, tree: exp.Expression, find: Tables) -> exp.Expression
         return node.copy() if is_plain else None
     if not isinstance(node, exp.Table) or _given(node) - _PLAIN_TABLE:
         return None
-    cte = None if node.args.get("db") else find_cte(node, table_name_of(node) or "")
+    cte = with_query(node)
     if cte is not None:
         return _with_query(node, cte, tree, find)
     table = base_table(node, find)

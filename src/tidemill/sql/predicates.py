@@ -199,7 +199,7 @@ class _Finder:
         scope = self.scope(select)
 
         def own(fact: _Fact) -> _Fact | None:
-            owner = scope.owner(fact.column)
+            owner = scope.resolve(fact.column)
             return fact if owner is not None and owner.node is node else None
 
         for fact in self._facts_of_select(select):
@@ -270,7 +270,7 @@ class _Finder:
     ) -> Iterator[_Fact]:
         """Two columns are equal: each has a value that the other one's source has."""
         for own, other in ((left, right), (right, left)):
-            partner = scope.owner(other)
+            partner = scope.resolve(other)
             if partner is not None:
                 conditions = tuple(self._conditions_on(partner, scope))
                 claim = Claim(condition)
@@ -304,7 +304,7 @@ class _Finder:
         if on is not None and id(partner.node) in _filtered_by(partner, scope.sources[:index]):
             given.append(on)
         for part in (each for condition in given for each in parts_of_and(condition)):
-            is_own = all(scope.owner(column) is partner for column in part.find_all(exp.Column))
+            is_own = all(scope.resolve(column) is partner for column in part.find_all(exp.Column))
             if is_own and is_repeatable(part) and any(comparisons(part, self.tables)):
                 yield part
 

@@ -16,6 +16,7 @@ from tidemill.sql.calls import SEQ, StreamTable
 from tidemill.sql.constants import is_repeatable
 from tidemill.sql.latest import has_more, is_newest_first, rows_limit
 from tidemill.sql.params import placeholders
+from tidemill.sql.scopes import is_named_by
 
 
 @dataclass(frozen=True)
@@ -66,10 +67,9 @@ def _is_of(part: exp.Expr, node: exp.Table, names: set[str]) -> bool:
     """Whether an expression reads nothing but columns of the table, and says the same always."""
     if not is_repeatable(part):
         return False
-    alias = node.alias_or_name.lower()
     return all(
         column.args.get("db") is None
-        and column.table.lower() in ("", alias)
+        and is_named_by(column, node.alias_or_name)
         and column.name.lower() in names
         for column in part.find_all(exp.Column)
     )

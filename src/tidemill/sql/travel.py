@@ -18,8 +18,9 @@ from sqlglot.tokenizer_core import Token, TokenType
 from tidemill.clock import to_us
 from tidemill.errors import Position, QueryError, SqlSyntaxError, UnsupportedError
 from tidemill.sql.fold import NOT_CONSTANT, constant, parse_timestamp
-from tidemill.sql.names import find_cte, position_of, table_name_of
+from tidemill.sql.names import position_of, table_name_of
 from tidemill.sql.params import Params
+from tidemill.sql.scopes import with_query
 from tidemill.sql.spelling import WINDOW_FUNCTIONS
 from tidemill.sql.tokens import RESERVED, depth_change, position_at, words
 
@@ -208,7 +209,7 @@ def take_system_time(tree: exp.Expression) -> list[tuple[exp.Table, exp.Expressi
 
 
 def _check_table(table: exp.Table, name: str, position: Position | None) -> None:
-    if table.args.get("db") is None and find_cte(table, name) is not None:
+    if with_query(table) is not None:
         raise UnsupportedError(
             f'"{name}" is a WITH query, which has no past of its own',
             hint=f"write {_CLAUSE} inside it",

@@ -11,12 +11,13 @@ from tidemill.catalog.store import Catalog
 from tidemill.errors import UnknownNameError, UnsupportedError
 from tidemill.federation.duck import Duck
 from tidemill.federation.explain import analyze_lines, explain_lines, timed_lines
-from tidemill.federation.planner import Plan, make_plan, unbound_tables
+from tidemill.federation.planner import Plan, make_plan
 from tidemill.federation.routes import LOCAL, Router
 from tidemill.federation.runner import Filled
 from tidemill.result import Result, lines_result
 from tidemill.sql import statements as st
 from tidemill.sql.params import Params
+from tidemill.sql.scopes import unbound_tables
 from tidemill.statements.call import Call, Handlers
 from tidemill.statements.caller import Find, frames_of
 from tidemill.statements.naming import get_view

@@ -34,8 +34,8 @@ from tidemill.sql.maintain import (
     split_view,
     to_json,
 )
-from tidemill.sql.names import find_cte
 from tidemill.sql.now import NOW, bind_now
+from tidemill.sql.scopes import with_query
 from tidemill.sql.windows import Bound, NowBounds, rewrite_deferred
 from tidemill.types import Column, SqlType
 
@@ -263,7 +263,7 @@ def _hide_seq(tree: exp.Expression) -> None:
     """``_seq`` in no star, as the engine gives it."""
     for node in tree.find_all(exp.Table):
         made = _find(node.name)
-        if made is not None and made.is_streaming and find_cte(node, node.name) is None:
+        if made is not None and made.is_streaming and with_query(node) is None:
             hide_seq(node, [column.name for column in made.columns], _find)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from sqlglot import exp
 
 from tidemill.sql.decompose.plan import Refused, sql_of
-from tidemill.sql.names import find_cte
+from tidemill.sql.scopes import names_outside, source_names, visible_queries, with_query
 
 _QUERY_LEVELS = (exp.Select, exp.SetOperation, exp.Subquery, exp.CTE, exp.With, exp.From, exp.Join)
 
@@ -21,7 +21,7 @@ def needed_with(block: exp.Select) -> exp.With | None:
     ]
     while ahead:
         for table in ahead.pop().find_all(exp.Table):
-            cte = find_cte(table, table.name) if not table.args.get("db") else None
+            cte = with_query(table)
             if cte is not None and _is_in(cte, visible) and not _is_in(cte, needed):
                 needed.append(cte)
                 ahead.append(cte)
@@ -46,27 +46,19 @@ def _parts(select: exp.Select) -> Iterator[tuple[str, exp.Expr]]:
 
 
 def _visible(block: exp.Select) -> list[exp.CTE]:
-    """The WITH queries in sight of a block, the outermost first."""
-    levels: list[list[exp.CTE]] = []
-    node: exp.Expr | None = block
-    owner: exp.Expr | None = None
-    child: exp.Expr | None = None
+    """The WITH queries in sight of a block that it is no part of, the outermost first."""
+    around: list[exp.Expr] = []
+    node = block.parent
     while node is not None:
-        if isinstance(node, exp.With):
-            before = node.expressions[: [id(cte) for cte in node.expressions].index(id(child))]
-            levels.append(before)
-            owner = node.parent
-        else:
-            with_ = node.args.get("with_")
-            if with_ is not None and node is not owner:
-                levels.append(with_.expressions)
-        child, node = node, node.parent
-    return [cte for level in reversed(levels) for cte in level]
+        around.append(node)
+        node = node.parent
+    own = block.args["with_"].expressions if block.args.get("with_") else []
+    found = [*reversed(own), *visible_queries(block)]
+    return [cte for cte in reversed(found) if not any(cte is each for each in around)]
 
 
 def check_free(block: exp.Select, partial: exp.Select) -> None:
     """A block whose rows depend on those of a query around it cannot run by itself."""
-    inner = {node.alias_or_name.lower() for node in partial.find_all(exp.Table, exp.Subquery)}
     outer: set[str] = set()
     in_expression = False
     child: exp.Expr = block
@@ -74,16 +66,15 @@ def check_free(block: exp.Select, partial: exp.Select) -> None:
     while node is not None:
         if isinstance(node, exp.Select):
             in_expression |= child.arg_key not in ("from_", "joins", "with_")
-            places = [node.args.get("from_"), *(node.args.get("joins") or [])]
-            outer |= {place.this.alias_or_name.lower() for place in places if place is not None}
+            outer |= source_names(node)
         elif isinstance(node, exp.CTE):
             in_expression, outer = False, set()  # a WITH query sees nothing of its users
         elif not isinstance(node, _QUERY_LEVELS):
             in_expression = True
         child, node = node, node.parent
+    for found in names_outside(partial, outer):
+        raise Refused(f"a subquery over the stream depends on {sql_of(found)} outside of it")
     for found in partial.find_all(exp.Column):
-        if found.table and found.table.lower() in outer - inner:
-            raise Refused(f"a subquery over the stream depends on {sql_of(found)} outside of it")
         if in_expression and outer and not found.table and not isinstance(found.this, exp.Star):
             raise Refused(f"column {sql_of(found)} of a subquery may belong to the query around it")
 

@@ -18,7 +18,7 @@ from sqlglot import exp
 from tidemill.sql.decompose.calls import find_aggregates
 from tidemill.sql.decompose.nodes import own_nodes
 from tidemill.sql.decompose.plan import Refused
-from tidemill.sql.names import find_cte, table_name_of
+from tidemill.sql.scopes import readers, with_query
 
 ROWS, TOP, TOP_OF_KEYS, DISTINCT, AGGREGATE = "rows", "top", "top of keys", "distinct", "aggregate"
 
@@ -77,8 +77,7 @@ def find_block(scan: exp.Table) -> Block:
 
 def is_of_cte(table: exp.Table) -> bool:
     """Whether a table's name is that of a WITH query."""
-    name = table_name_of(table)
-    return name is not None and not table.args.get("db") and find_cte(table, name) is not None
+    return with_query(table) is not None
 
 
 def _outside(select: exp.Select) -> exp.Expr | None:
@@ -99,13 +98,7 @@ def _only_use(cte: exp.CTE) -> exp.Table:
     assert with_.parent is not None
     if with_.args.get("recursive"):
         raise Refused("a recursive WITH query meets its own rows again")
-    uses = [
-        table
-        for table in with_.parent.find_all(exp.Table)
-        if not table.args.get("db")
-        and table.name.lower() == cte.alias.lower()
-        and find_cte(table, table.name) is cte
-    ]
+    uses = readers(with_.parent, cte)
     if len(uses) != 1:
         raise Refused(f'the WITH query "{cte.alias}" is used {len(uses)} times')
     return uses[0]

@@ -25,6 +25,7 @@ from tidemill.sql.decompose.nodes import call, column, named, nested, own_nodes,
 from tidemill.sql.decompose.plan import FOLD, Fold, Refused, sql_of
 from tidemill.sql.decompose.rules import split_aggregate
 from tidemill.sql.decompose.states import States
+from tidemill.sql.scopes import names_outside, source_names
 
 
 @dataclass(frozen=True)
@@ -280,18 +281,8 @@ class _Above:
 
     def _check_closed(self, query: exp.Query) -> None:
         """A subquery above the grouping may not name the block's own tables."""
-        inner = {node.alias_or_name.lower() for node in query.find_all(exp.Table, exp.Subquery)}
-        outer = source_names(self.block)
-        for node in query.find_all(exp.Column):
-            if node.table.lower() in outer - inner:
-                raise Refused(f"a subquery beside aggregates uses {sql_of(node)}")
-
-
-def source_names(select: exp.Select) -> set[str]:
-    """The names of a SELECT's FROM items."""
-    from_ = select.args.get("from_")
-    places = [*([from_] if from_ is not None else []), *(select.args.get("joins") or [])]
-    return {place.this.alias_or_name.lower() for place in places}
+        for node in names_outside(query, source_names(self.block)):
+            raise Refused(f"a subquery beside aggregates uses {sql_of(node)}")
 
 
 def _bare(item: exp.Expression) -> exp.Expression:

@@ -6,7 +6,7 @@ Everything here is decided on the query as it was written, before windows are re
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from sqlglot import exp
 
@@ -14,8 +14,9 @@ from tidemill.errors import UnknownNameError
 from tidemill.sql.decompose.calls import duckdb_name
 from tidemill.sql.maintain.plan import DIGEST, REFERENCE, ROWS, ViewTable
 from tidemill.sql.maintain.refusals import refusal
-from tidemill.sql.names import SYSTEM_SCHEMA, find_cte, position_of, table_name_of
+from tidemill.sql.names import SYSTEM_SCHEMA, position_of, table_name_of
 from tidemill.sql.params import placeholders
+from tidemill.sql.scopes import with_query
 from tidemill.sql.spelling import WINDOW_FUNCTIONS
 from tidemill.sql.tokens import words
 from tidemill.sql.travel import find_clause
@@ -60,14 +61,6 @@ def check_query(query: exp.Expression, tables: ViewTables) -> None:
         _check_table(node, tables)
 
 
-def unbound(tree: exp.Expression) -> Iterator[tuple[exp.Table, str]]:
-    """The tables of a tree that are not names of a WITH query."""
-    for node in tree.find_all(exp.Table):
-        name = table_name_of(node)
-        if name is not None and (node.args.get("db") or find_cte(node, name) is None):
-            yield node, name
-
-
 def _check_functions(query: exp.Expression) -> None:
     for node in query.find_all(exp.Func):
         name = duckdb_name(node) or node.sql_name().lower()
@@ -90,9 +83,9 @@ def _check_functions(query: exp.Expression) -> None:
 def _check_table(node: exp.Table, tables: ViewTables) -> None:
     if not isinstance(node.this, exp.Identifier):
         return _check_table_function(node)
-    name = table_name_of(node)
-    if name is not None and not node.args.get("db") and find_cte(node, name) is not None:
+    if with_query(node) is not None:
         return None
+    name = table_name_of(node)
     table = tables(name) if name is not None else None
     if table is not None:
         return check_kind(node, table)

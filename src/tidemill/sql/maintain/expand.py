@@ -10,7 +10,8 @@ from collections.abc import Callable
 
 from sqlglot import exp
 
-from tidemill.sql.names import find_cte, table_name_of
+from tidemill.sql.names import table_name_of
+from tidemill.sql.scopes import find_with_query, readers, with_query
 
 _KEPT = ("joins", "pivots", "sample", "laterals")
 
@@ -39,10 +40,7 @@ def expand_views(
 
 def _free_name(node: exp.Table) -> str | None:
     """The catalog name of a table, unless a WITH query is meant."""
-    name = table_name_of(node)
-    if name is None or (not node.args.get("db") and find_cte(node, name) is not None):
-        return None
-    return name
+    return table_name_of(node) if with_query(node) is None else None
 
 
 def _subquery(node: exp.Table, inner: exp.Expression, name: str) -> exp.Subquery:
@@ -67,7 +65,7 @@ def _free_names_of(inner: exp.Expression, node: exp.Table) -> None:
         for argument in table.this.find_all(exp.Column)
     }
     for name in sorted(names):
-        while (cte := find_cte(node, name)) is not None:
+        while (cte := find_with_query(node, name)) is not None:
             _rename(cte, name, node.root())
 
 
@@ -76,14 +74,7 @@ def _rename(cte: exp.CTE, name: str, root: exp.Expr) -> None:
     fresh = f"{name}_"
     while fresh in taken:
         fresh += "_"
-    uses = [
-        table
-        for table in root.find_all(exp.Table)
-        if not table.args.get("db")
-        and table.name.lower() == name
-        and find_cte(table, table.name) is cte
-    ]
-    for table in uses:
+    for table in readers(root, cte):
         if not table.alias:
             alias = table.args.get("alias") or exp.TableAlias()
             alias.set("this", table.this.copy())

@@ -26,6 +26,7 @@ from tidemill.sql.decompose.nodes import call, named
 from tidemill.sql.decompose.plan import sql_of
 from tidemill.sql.fold import constant
 from tidemill.sql.maintain.refusals import refusal
+from tidemill.sql.scopes import is_named_by
 from tidemill.sql.windows import SIZE
 
 _FLIPPED: dict[type[exp.Expression], type[exp.Expression]] = {
@@ -170,7 +171,7 @@ class _Lifter:
         if not isinstance(node, exp.Column) or isinstance(node.this, exp.Star):
             return False
         source = self._levels[at].source
-        if node.table and node.table.lower() != source.alias_or_name.lower():
+        if not is_named_by(node, source.alias_or_name):
             return False
         alias = source.args.get("alias")
         if alias is not None and alias.args.get("columns"):

@@ -26,6 +26,7 @@ from tidemill.sql.decompose.names import is_star
 from tidemill.sql.decompose.plan import Refused, sql_of
 from tidemill.sql.maintain.lifting import carry, conjuncts_of
 from tidemill.sql.maintain.plan import DIGEST, REFERENCE, ViewParts
+from tidemill.sql.scopes import Source, candidates, from_items, given_names, is_named_by
 from tidemill.types import quote
 
 FOUND = "tm_found"
@@ -123,9 +124,7 @@ def _plan(parts: ViewParts, columns_of: Callable[[int], Collection[str]]) -> Loo
 
 def _others(level: Level) -> list[exp.Expr]:
     """The FROM items of a SELECT besides the one that the groups come from."""
-    select = level.select
-    items = [select.args["from_"].this, *(join.this for join in select.args.get("joins") or [])]
-    return [item for item in items if item is not level.source]
+    return [item for item, _ in from_items(level.select) if item is not level.source]
 
 
 def _is_joined(level: Level, table: exp.Table) -> bool:
@@ -160,9 +159,9 @@ class _Side:
         """``columns`` are the table's, ``shown`` those of the digest, in lower case."""
         self.select = level.select
         self.table = table
-        self._name = table.alias_or_name.lower()
-        self._columns = columns
-        self._own = _names_of(level.source, shown)
+        own = _names_of(level.source, shown)
+        self._table = Source(table, table.alias_or_name, frozenset(columns), None)
+        self._groups = Source(level.source, level.source.alias_or_name, frozenset(own), None)
         for item in self.select.expressions:
             bare = item.unalias()
             is_column = isinstance(bare, exp.Column) and self.is_of_table(bare)
@@ -195,21 +194,21 @@ class _Side:
 
     def is_of_table(self, column: exp.Column) -> bool:
         if column.table:
-            return column.table.lower() == self._name
-        name = column.name.lower()
-        if name in self._columns and name in self._own:
+            return is_named_by(column, self.table.alias_or_name)
+        found = candidates(column, (self._table, self._groups))
+        if len(found) > 1:
             raise Refused(f'"{column.name}" may be of both sides')
-        return name in self._columns
+        return found == [self._table]
 
 
 def _names_of(source: exp.Expr, shown: Collection[str]) -> Collection[str]:
     """The names of the columns that a FROM item with the groups gives."""
     if isinstance(source, exp.Table):
         return shown
-    select = source.this
-    if not isinstance(select, exp.Select) or any(is_star(item) for item in select.expressions):
+    names = given_names(source.this)
+    if names is None:
         raise Refused("the columns of a subquery are not known")
-    return {item.alias_or_name.lower() for item in select.expressions}
+    return names
 
 
 def _looked_up(

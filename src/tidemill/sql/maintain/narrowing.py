@@ -13,6 +13,7 @@ from functools import lru_cache
 from sqlglot import exp, parse_one
 
 from tidemill.sql.maintain.plan import DIGEST
+from tidemill.sql.scopes import is_named_by
 
 _ADDED = (exp.Sum, exp.Avg, exp.Count)
 _COMPARED = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE)
@@ -46,7 +47,7 @@ def _is_hidden(source: exp.Expr, name: str, column: str) -> bool:
     uses = [
         found
         for found in select.find_all(exp.Column)
-        if found.name.lower() == column.lower() and found.table.lower() in ("", name.lower())
+        if found.name.lower() == column.lower() and is_named_by(found, name)
     ]
     return all(found.parent_select is select and _is_use_hidden(found, select) for found in uses)
 

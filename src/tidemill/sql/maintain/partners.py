@@ -21,8 +21,9 @@ rows of a join) is ``JoinedBelow``: such a view is answered by its query.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from sqlglot import exp
 
@@ -32,6 +33,7 @@ from tidemill.sql.decompose.nodes import named, nested
 from tidemill.sql.decompose.plan import FOLD, sql_of
 from tidemill.sql.maintain.lifting import conjuncts_of
 from tidemill.sql.maintain.plan import REFERENCE
+from tidemill.sql.scopes import candidates, from_items, inner_names, names_outside, readers
 
 KEY = "tm_j"
 _JOINED = "tm_joined"
@@ -51,12 +53,12 @@ class Item:
     """A FROM item: its node, the name that the query calls it by, its columns with their types."""
 
     node: exp.Expr
-    name: str
-    columns: Columns
+    alias: str
+    typed: Columns
 
-    @property
-    def names(self) -> set[str]:
-        return {name.lower() for name, _ in self.columns}
+    @cached_property
+    def columns(self) -> frozenset[str]:
+        return frozenset(name.lower() for name, _ in self.typed)
 
 
 def reads_references(node: exp.Expr) -> bool:
@@ -74,14 +76,14 @@ def group_first(
     if parts.kind not in (AGGREGATE, DISTINCT):
         raise JoinedBelow("the first rows of a join are wanted")
     partial = parts.partial.copy()
-    items = [_item(node, columns_of) for node in _from_items(partial)]
+    items = [Item(node, node.alias_or_name, columns_of(node)) for node, _ in from_items(partial)]
     streams = [item for item in items if any(map(is_stream, item.node.find_all(exp.Table)))]
     if len(streams) != 1:
         raise JoinedBelow("the stream is read by a WITH query")
     (stream,) = streams
     if reads_references(stream.node):
         raise JoinedBelow("a subquery joins the stream, and what it gives is grouped")
-    if not stream.name:
+    if not stream.alias:
         raise JoinedBelow("the subquery over the stream has no name")
     others = [item for item in items if item is not stream]
     return _Rewrite(parts, partial, stream, others).tree()
@@ -101,11 +103,7 @@ def with_inlined(partial: exp.Select, is_stream: Callable[[exp.Table], bool]) ->
         if with_ is None or not held:
             return made
         cte = held[-1]  # nothing before it reads it
-        uses = [
-            table
-            for table in made.find_all(exp.Table)
-            if not table.args.get("db") and table.name.lower() == cte.alias.lower()
-        ]
+        uses = readers(made, cte)
         if len(uses) != 1 or cte.args["alias"].args.get("columns"):
             raise JoinedBelow("the stream is read by a WITH query")
         alias = uses[0].args.get("alias") or exp.TableAlias(this=exp.to_identifier(cte.alias))
@@ -114,16 +112,6 @@ def with_inlined(partial: exp.Select, is_stream: Callable[[exp.Table], bool]) ->
         with_.set("expressions", rest)
         if not rest:
             made.set("with_", None)
-
-
-def _from_items(select: exp.Select) -> Iterator[exp.Expr]:
-    yield select.args["from_"].this
-    for join in select.args.get("joins") or []:
-        yield join.this
-
-
-def _item(node: exp.Expr, columns_of: Callable[[exp.Expr], Columns]) -> Item:
-    return Item(node, node.alias_or_name, columns_of(node))
 
 
 @dataclass
@@ -151,7 +139,7 @@ class _Rewrite:
         joined.set("group", None)
         source = self.stream.node
         inner = self._inner(states, inner_where)  # holds a copy of the source
-        name = exp.to_identifier(self.stream.name, quoted=True)
+        name = exp.to_identifier(self.stream.alias, quoted=True)
         source.replace(exp.Subquery(this=inner, alias=exp.TableAlias(this=name)))
         return self._above(joined, states)
 
@@ -180,7 +168,7 @@ class _Rewrite:
         if join.method.upper() == "NATURAL":
             raise JoinedBelow("a NATURAL JOIN names no columns")
         for name in join.args.get("using") or []:
-            if name.name.lower() in self.stream.names:
+            if name.name.lower() in self.stream.columns:
                 self._give(exp.column(name.name, quoted=True), name.name)
         if join.args.get("on") is not None:
             join.set("on", self._outside(join.args["on"]))
@@ -191,10 +179,8 @@ class _Rewrite:
             return
         if join.find(exp.Lateral, exp.Unnest) is not None:
             raise JoinedBelow("a lateral join sees single rows")
-        inner = {name.lower() for table in join.this.find_all(exp.Table) for name in _names(table)}
-        for found in join.this.find_all(exp.Column):
-            if found.table.lower() == self.stream.name.lower() and found.table.lower() not in inner:
-                raise JoinedBelow("a lateral join sees single rows")
+        if any(names_outside(join.this, {self.stream.alias.lower()})):
+            raise JoinedBelow("a lateral join sees single rows")
 
     def _outside(self, node: exp.Expression) -> exp.Expression:
         """An expression over the groups: its largest parts over the stream are columns there."""
@@ -204,7 +190,7 @@ class _Rewrite:
             bare = node.unnest()
             is_column = isinstance(bare, exp.Column)
             name = self._give(bare, bare.name if is_column else None)
-            return exp.column(name, table=self.stream.name, quoted=True)
+            return exp.column(name, table=self.stream.alias, quoted=True)
         if isinstance(node, exp.Query):
             self._need_of_query(node)
             return node.copy()
@@ -220,23 +206,18 @@ class _Rewrite:
 
     def _note_shared(self, node: exp.Column) -> None:
         """A column of another table, or one that USING made of both."""
-        if not node.table and node.name.lower() in self.stream.names:
+        if not node.table and node.name.lower() in self.stream.columns:
             self._give(exp.column(node.name, quoted=True), node.name)
 
     def _need_of_query(self, query: exp.Query) -> None:
         """The columns of the stream that a subquery of an expression may name."""
-        tables = list(query.find_all(exp.Table, exp.Subquery))
-        inner = {name.lower() for node in tables for name in _names(node)}
-        own = {name for item in self.others for name in item.names if item.name.lower() in inner}
+        inner = inner_names(query)
+        others = {name for i in self.others if i.alias.lower() in inner for name in i.columns}
+        around = {id(found) for found in names_outside(query, {self.stream.alias.lower()})}
         for found in query.find_all(exp.Column):
-            if isinstance(found.this, exp.Star):
-                continue
-            if found.table:
-                is_ours = found.table.lower() == self.stream.name.lower()
-                is_ours = is_ours and found.table.lower() not in inner
-            else:
-                is_ours = found.name.lower() in self.stream.names and found.name.lower() not in own
-            if is_ours and found.name.lower() in self.stream.names:
+            name = found.name.lower()
+            is_ours = id(found) in around if found.table else name not in others
+            if is_ours and name in self.stream.columns:
                 self._give(exp.column(found.name, quoted=True), found.name)
 
     def _give(self, node: exp.Expr, name: str | None) -> str:
@@ -250,7 +231,7 @@ class _Rewrite:
         return self._known[form]
 
     def _spelled(self, name: str) -> str:
-        return next(found for found, _ in self.stream.columns if found.lower() == name.lower())
+        return next(found for found, _ in self.stream.typed if found.lower() == name.lower())
 
     def _is_of_stream(self, node: exp.Expression) -> bool:
         """Whether all columns are the stream's, and nothing else in it might be."""
@@ -259,16 +240,11 @@ class _Rewrite:
         return all(self._is_own(found) for found in node.find_all(exp.Column))
 
     def _is_own(self, found: exp.Column) -> bool:
-        name, table = found.name.lower(), found.table.lower()
-        if table:
-            return table == self.stream.name.lower() and name in self.stream.names
-        has_other = any(name in item.names for item in self.others)
-        if name not in self.stream.names:
-            if not has_other:
-                raise JoinedBelow(f"{sql_of(found)} is no column of a table")
-            return False
-        # Both have it: USING made one of them, which is that of the left side.
-        return not has_other or self._is_left
+        owners = candidates(found, (self.stream, *self.others))
+        if not owners and not found.table:
+            raise JoinedBelow(f"{sql_of(found)} is no column of a table")
+        # If several have it, USING made one of them, which is that of the left side.
+        return self.stream in owners and (len(owners) == 1 or self._is_left)
 
     @property
     def _is_left(self) -> bool:
@@ -303,7 +279,7 @@ class _Rewrite:
         return named(made, state.alias)
 
     def _state_column(self, state: exp.Expression) -> exp.Expression:
-        column_ = exp.column(state.alias, table=self.stream.name, quoted=True)
+        column_ = exp.column(state.alias, table=self.stream.alias, quoted=True)
         return named(column_, state.alias)
 
     def _above(self, joined: exp.Select, states: list[exp.Expression]) -> exp.Expression:
@@ -329,9 +305,9 @@ class _Rewrite:
         """The states of no rows at all: a query without keys has one group in any case."""
         nothing = [
             named(exp.cast(exp.Null(), kind, dialect="duckdb"), name)
-            for name, kind in self.stream.columns
+            for name, kind in self.stream.typed
         ]
-        name = exp.to_identifier(self.stream.name, quoted=True)
+        name = exp.to_identifier(self.stream.alias, quoted=True)
         rows = exp.Subquery(this=exp.Select(expressions=nothing), alias=exp.TableAlias(this=name))
         return exp.Select(
             expressions=[state.copy() for state in states],
@@ -348,7 +324,3 @@ def _bare(item: exp.Expression) -> exp.Expression:
 
 def _readers(tree: exp.Expression) -> list[exp.Table]:
     return [table for table in tree.find_all(exp.Table) if table.name == MERGE_SOURCE]
-
-
-def _names(node: exp.Expr) -> Collection[str]:
-    return [name for name in (node.alias_or_name, node.name) if name]

@@ -22,7 +22,7 @@ from tidemill.sql.decompose import free_prefixes
 from tidemill.sql.decompose.plan import Refused
 from tidemill.sql.maintain import checks, expand, naming
 from tidemill.sql.maintain.binding import Columns, columns_of
-from tidemill.sql.maintain.checks import ViewTables, check_kind, unbound
+from tidemill.sql.maintain.checks import ViewTables, check_kind
 from tidemill.sql.maintain.naming import SEQ_COLUMN, SESSIONS, rename
 from tidemill.sql.maintain.plan import REFERENCE, ROWS, ViewTable
 from tidemill.sql.maintain.refusals import refusal
@@ -35,6 +35,7 @@ from tidemill.sql.passes import (
     hide_seq,
     shorten_lists,
 )
+from tidemill.sql.scopes import unbound_tables
 
 Definitions = Callable[[str], exp.Expression | None]
 """The query of a view, by its name."""
@@ -103,7 +104,7 @@ def find_seq(state: ViewState) -> ViewState:
     """If the query names ``_seq``, all its streams give it."""
     if not any(column.name.lower() == SEQ for column in state.tree.find_all(exp.Column)):
         return state
-    tables = ((node, state.find(name)) for node, name in unbound(state.tree))
+    tables = ((node, state.find(name)) for node, name in unbound_tables(state.tree))
     found = tuple(
         SeqTable(node, tuple(column.name for column in table.columns))
         for node, table in tables
@@ -116,7 +117,7 @@ def name_whole(state: ViewState) -> ViewState:
     """Tables become ``tm_table_<id>``, which are empty and have the right columns."""
     with_seq = {id(table.node) for table in state.seq_tables}
     made: dict[str, Columns] = {}
-    for node, name in list(unbound(state.tree)):
+    for node, name in list(unbound_tables(state.tree)):
         table = state.find(name)
         assert table is not None
         physical = f"tm_table_{table.table_id}"
@@ -150,7 +151,7 @@ def name_places(state: ViewState) -> ViewState:
     places: list[Place] = []
     references: dict[str, ViewTable] = {}
     spelling = {name: name for name in ("window_start", "window_end")}
-    for node, name in list(unbound(state.tree)):
+    for node, name in list(unbound_tables(state.tree)):
         call = state.sessions[int(name[len(SESSIONS) :])] if name.startswith(SESSIONS) else None
         table = state.find(call.table.name if call is not None else name)
         assert table is not None

@@ -69,7 +69,7 @@ from tidemill.sql.maintain.plan import ROWS as ROWS_SOURCE
 from tidemill.sql.maintain.refusals import EVERY_ROW, refusal
 from tidemill.sql.maintain.sessions import split_sessions, take_conditions
 from tidemill.sql.passes import run_passes
-from tidemill.sql.scopes import Scope
+from tidemill.sql.scopes import Scope, given_names
 from tidemill.types import SqlType
 
 _REFERENCES = re.compile(rf'"?{REFERENCE}(\d+)"?')
@@ -318,7 +318,7 @@ class _Splitter:
             scope = Scope(level.select, named.get)
             for column in list(level.select.find_all(exp.Column)):
                 if column.find_ancestor(exp.Select) is level.select and not column.table:
-                    owner = scope.owner(column)
+                    owner = scope.resolve(column)
                     if owner is not None and owner.alias:
                         column.set(
                             "table", exp.to_identifier(owner.node.alias_or_name, quoted=True)
@@ -511,19 +511,13 @@ def _as_keys_are(condition: str | None, kinds: Mapping[str, str]) -> str | None:
 def _names_of(select: exp.Select, tables: Mapping[str, ViewTable]) -> set[str] | None:
     """The columns of a SELECT's FROM items; None if not all of them are known."""
     names = {SEQ}
-    from_ = select.args.get("from_")
-    for item in [*([from_] if from_ is not None else []), *(select.args.get("joins") or [])]:
-        source, alias = item.this, item.this.args.get("alias")
-        if alias is not None and alias.args.get("columns"):
+    for source in Scope(select, tables.get).sources:
+        columns = source.columns
+        if isinstance(source.node, exp.Subquery) and not source.node.alias_column_names:
+            columns = given_names(source.node.this)
+        if columns is None:
             return None
-        if isinstance(source, exp.Table) and source.name in tables:
-            names |= {column.name.lower() for column in tables[source.name].columns}
-        elif isinstance(source, exp.Subquery) and isinstance(source.this, exp.Select):
-            if any(map(is_star, source.this.expressions)):
-                return None
-            names |= {part.alias_or_name.lower() for part in source.this.expressions}
-        else:
-            return None
+        names |= columns
     return names
 
 

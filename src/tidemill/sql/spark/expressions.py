@@ -34,7 +34,7 @@ from tidemill.sql.spark.kinds import (
     decimal,
 )
 from tidemill.sql.spark.literals import text_literal
-from tidemill.sql.spark.scopes import Field, Place, Scope
+from tidemill.sql.spark.scopes import Field, Place, SparkScope
 from tidemill.sql.spark.values import (
     NotVerified,
     Value,
@@ -109,7 +109,9 @@ class Expressions:
         self.ledger = Ledger()
         self.reads: dict[str, dict[str, None]] = {}
 
-    def relation(self, node: exp.Expr, outer: Scope | None) -> tuple[Relation, Scope | None]:
+    def relation(
+        self, node: exp.Expr, outer: SparkScope | None
+    ) -> tuple[Relation, SparkScope | None]:
         raise NotImplementedError
 
     def aggregate(self, node: exp.Expr, place: Place) -> Value | None:

@@ -21,7 +21,7 @@ from tidemill.sql.spark.casts import implicit
 from tidemill.sql.spark.conditions import Conditions
 from tidemill.sql.spark.expressions import Relation
 from tidemill.sql.spark.kinds import INTEGER, NULL, Kind
-from tidemill.sql.spark.scopes import Field, Place, Scope
+from tidemill.sql.spark.scopes import Field, Place, SparkScope
 from tidemill.sql.spark.sources import ColumnsOf, fields_of, only, renamed
 from tidemill.sql.spark.values import Value, common_kind, refuse, what
 
@@ -59,7 +59,9 @@ class Queries(Conditions):
 
     # -- queries
 
-    def relation(self, node: exp.Expr, outer: Scope | None) -> tuple[Relation, Scope | None]:
+    def relation(
+        self, node: exp.Expr, outer: SparkScope | None
+    ) -> tuple[Relation, SparkScope | None]:
         """A query as a relation, and its scope if it is a SELECT."""
         self.visible.append({})
         try:
@@ -169,7 +171,7 @@ class Queries(Conditions):
             only(part, {"expression"}, key.upper())
             if not is_ordered:
                 refuse(f"{key.upper()} without ORDER BY takes rows in no certain order")
-            value = self.value(part.args["expression"], Place(Scope()))
+            value = self.value(part.args["expression"], Place(SparkScope()))
             number = value.constant or ""
             if value.kind.family != INTEGER or not value.sql.startswith("CAST('"):
                 refuse(f"{key.upper()} {number} is not verified for Spark SQL")
@@ -183,7 +185,7 @@ class Queries(Conditions):
     def _values(self, node: exp.Expr) -> Relation:
         only(node, {"expressions", "alias"}, "VALUES")
         self.use("clause values")
-        place = Place(Scope())
+        place = Place(SparkScope())
         rows = [[self.value(item, place) for item in row.expressions] for row in node.expressions]
         if any(value.constant is None for row in rows for value in row):
             refuse("VALUES other than constants are not verified for Spark SQL")
@@ -198,9 +200,9 @@ class Queries(Conditions):
 
     # -- SELECT
 
-    def _select(self, node: exp.Select, outer: Scope | None) -> tuple[Relation, Scope]:
+    def _select(self, node: exp.Select, outer: SparkScope | None) -> tuple[Relation, SparkScope]:
         only(node, _SELECT_PARTS, "SELECT")
-        scope = Scope(outer=outer)
+        scope = SparkScope(outer=outer)
         from_sql = self.from_items(node, scope)
         windows = {w.name.lower(): w for w in node.args.get("windows") or []}
         names, values, aliases = self._projections(node, Place(scope, windows=windows))
@@ -263,7 +265,7 @@ class Queries(Conditions):
             values.append(value)
         return names, values, aliases
 
-    def _star(self, item: exp.Expr, star: exp.Star, scope: Scope) -> list[Field]:
+    def _star(self, item: exp.Expr, star: exp.Star, scope: SparkScope) -> list[Field]:
         only(star, {"except_", "replace"}, "*")
         self.use("clause star")
         source = None

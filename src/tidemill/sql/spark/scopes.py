@@ -1,17 +1,20 @@
-"""Scopes: the columns that a SELECT sees, and what a name in it means.
+"""The columns that a SELECT for Spark sees, and what each of them is in Spark's SQL.
 
 Every table in the Spark query has an alias of its own (``t0``, ``t1`` …), every column of a
 subquery too (``c0``, ``c1`` …), so nothing depends on how the engines treat case, quotes, repeated
-names or names that hide each other: a name is looked up here, by DuckDB's rules, and only here.
+names or names that hide each other: which source a name belongs to is decided by ``sql.scopes``,
+by DuckDB's rules, and what is in doubt is refused.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from sqlglot import exp
 
+from tidemill.sql.scopes import candidates
 from tidemill.sql.spark.kinds import Kind
 from tidemill.sql.spark.values import Value, refuse
 
@@ -42,6 +45,10 @@ class Source:
     alias: str
     fields: list[Field]
 
+    @cached_property
+    def columns(self) -> frozenset[str]:
+        return frozenset(each.name.lower() for each in self.fields if each.name is not None)
+
     def find(self, name: str) -> Field | None:
         found = [column for column in self.fields if column.is_named(name)]
         if len(found) > 1:
@@ -50,12 +57,12 @@ class Source:
 
 
 @dataclass(eq=False)
-class Scope:
+class SparkScope:
     """The sources of one SELECT, and of the SELECT around it where that may be seen."""
 
     sources: list[Source] = field(default_factory=list)
     merged: dict[str, Field] = field(default_factory=dict)
-    outer: Scope | None = None
+    outer: SparkScope | None = None
     outer_allowed: bool = False
     outer_used: bool = False
     outer_unequal: bool = False
@@ -64,18 +71,12 @@ class Scope:
         """The field of this scope that a column names."""
         if column.args.get("db") is not None:
             refuse("a column with a schema is not verified for Spark SQL")
-        qualifier = column.table.lower()
-        if qualifier:
-            sources = [source for source in self.sources if source.alias.lower() == qualifier]
-            if len(sources) > 1:
-                refuse(f'table "{qualifier}" stands twice in FROM')
-            return sources[0].find(column.name) if sources else None
-        if column.name.lower() in self.merged:
+        if not column.table and column.name.lower() in self.merged:
             return self.merged[column.name.lower()]
-        found = [f for source in self.sources if (f := source.find(column.name)) is not None]
+        found = candidates(column, self.sources)
         if len(found) > 1:
-            refuse(f'column "{column.name}" is ambiguous')
-        return found[0] if found else None
+            refuse(f'column "{column.sql("duckdb")}" is ambiguous')
+        return found[0].find(column.name) if found else None
 
     def find_outer(self, column: exp.Column) -> Field | None:
         """The field of the SELECT around this one: one level up, and only from WHERE."""
@@ -112,7 +113,7 @@ class Place:
     whether EXISTS and IN (SELECT …) may stand here, which is in WHERE only.
     """
 
-    scope: Scope
+    scope: SparkScope
     aliases: Mapping[str, Value] = field(default_factory=dict)
     alias_entry: str = "clause alias in select"
     strict: bool = False

@@ -12,7 +12,7 @@ from tidemill.sql.spark.aggregates import Aggregates
 from tidemill.sql.spark.expressions import Relation
 from tidemill.sql.spark.kinds import kind_of
 from tidemill.sql.spark.literals import name_literal
-from tidemill.sql.spark.scopes import Field, Place, Scope, Source
+from tidemill.sql.spark.scopes import Field, Place, Source, SparkScope
 from tidemill.sql.spark.values import refuse, what
 
 ColumnsOf = Callable[[exp.Table], Mapping[str, object] | None]
@@ -45,7 +45,7 @@ class Sources(Aggregates):
         """A name that nothing else in the Spark query has."""
         return f"{letter}{next(self._numbers)}"
 
-    def from_items(self, node: exp.Select, scope: Scope) -> str:
+    def from_items(self, node: exp.Select, scope: SparkScope) -> str:
         from_ = node.args.get("from_")
         if from_ is None:
             return ""
@@ -64,7 +64,7 @@ class Sources(Aggregates):
             sql += self._join(join, word, item, source, scope)
         return f" FROM {sql}"
 
-    def _join(self, join: exp.Join, word: str, item: str, source: Source, scope: Scope) -> str:
+    def _join(self, join: exp.Join, word: str, item: str, source: Source, scope: SparkScope) -> str:
         named = {"semi": "LEFT SEMI", "anti": "LEFT ANTI"}.get(word, word.upper())
         if word == "cross":
             scope.sources.append(source)
@@ -80,7 +80,7 @@ class Sources(Aggregates):
             scope.sources.remove(source)
         return f" {named} JOIN {item} ON {condition}"
 
-    def _using(self, names: list[exp.Expr], word: str, source: Source, scope: Scope) -> str:
+    def _using(self, names: list[exp.Expr], word: str, source: Source, scope: SparkScope) -> str:
         parts = []
         for name in names:
             left = scope.find(exp.column(exp.to_identifier(name.name)))

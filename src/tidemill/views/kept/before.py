@@ -19,7 +19,7 @@ from tidemill.catalog.model import Table
 from tidemill.hot import keys
 from tidemill.sql.fold import constant
 from tidemill.sql.prev import MADE
-from tidemill.sql.scopes import enclosing_select
+from tidemill.sql.scopes import enclosing_select, is_named_by
 from tidemill.views.kept.holding import numbers
 from tidemill.views.kept.tagging import ROW
 
@@ -69,7 +69,7 @@ def _value(
     found = []
     for column in value.find_all(exp.Column):
         name = known.get(column.name.lower())
-        if name is None or column.args.get("db") or column.table.lower() not in ("", alias.lower()):
+        if name is None or column.args.get("db") or not is_named_by(column, alias):
             return None  # the whole row, or a field of a value
         found.append(Before(rows, name))
         column.set("this", exp.to_identifier(found[-1].name, quoted=True))

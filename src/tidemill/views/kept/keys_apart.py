@@ -19,7 +19,7 @@ from tidemill.catalog.model import Snapshot
 from tidemill.errors import UnsupportedError
 from tidemill.sql.decompose.calls import find_aggregates
 from tidemill.sql.fold import constant
-from tidemill.sql.scopes import enclosing_select
+from tidemill.sql.scopes import enclosing_select, is_named_by, readers
 from tidemill.views.kept.reads import Read, leading, reads_of
 from tidemill.views.kept.tagging import has_aggregates
 
@@ -72,8 +72,7 @@ def _reader(tree: exp.Expression, select: exp.Select) -> exp.Expr | None:
     parent = select.parent
     if not isinstance(parent, exp.CTE):
         return parent if isinstance(parent, exp.Subquery) else None
-    name = parent.alias.lower()
-    found = [node for node in tree.find_all(exp.Table) if node.name.lower() == name]
+    found = readers(tree, parent)
     return found[0] if len(found) == 1 else None
 
 
@@ -105,7 +104,7 @@ def _is_key(node: exp.Expr, item: exp.Expr, names: frozenset[str]) -> bool:
     return (
         isinstance(node, exp.Column)
         and node.name.lower() in names
-        and node.table.lower() in ("", item.alias_or_name.lower(), _table_of(item))
+        and is_named_by(node, item.alias_or_name, _table_of(item))
     )
 
 

@@ -175,7 +175,7 @@ def _is_time_of(node: exp.Expr, read: Read, scope: Scope) -> bool:
 
 
 def _is_of(node: exp.Expr, read: Read, scope: Scope) -> bool:
-    found = scope.owner(node) if isinstance(node, exp.Column) else None
+    found = scope.resolve(node) if isinstance(node, exp.Column) else None
     return found is not None and found.node is read.node
 
 
