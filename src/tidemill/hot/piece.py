@@ -7,6 +7,7 @@ that is not much larger, which copies every row only a logarithmic number of tim
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -115,7 +116,7 @@ def add(pieces: tuple[Piece, ...], newcomer: Piece) -> tuple[Piece, ...]:
     return (*pieces[:start], merge([*pieces[start:], newcomer]))
 
 
-def batch_of_rows(rows: list[tuple[Any, ...]], schema: pa.Schema) -> pa.RecordBatch:
+def batch_of_rows(rows: Sequence[tuple[object, ...]], schema: pa.Schema) -> pa.RecordBatch:
     """A batch of rows that came one by one, times as microseconds and dates as days."""
     columns = zip(*rows, strict=True)
     arrays = [_array(list(values), f.type) for values, f in zip(columns, schema, strict=True)]

@@ -11,47 +11,21 @@ from __future__ import annotations
 import threading
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 from typing import Any
-
-import pyarrow as pa
 
 from tidemill.catalog.model import Index, Table
 from tidemill.hot.block import BLOCK_ROWS, BLOCK_ROWS_MAX, Block, make_block
 from tidemill.hot.interval import IntervalIndex
 from tidemill.hot.piece import Piece, add, batch_of_rows, merge
 from tidemill.hot.side import REJECTED_SCHEMA, SideTable, late_schema
+from tidemill.hot.unit import ROW_BYTES_ESTIMATE, Unit
 from tidemill.hot.view import TIME_US_MIN, View
 
 ROWS_PENDING_MAX = 1_024
-ROW_BYTES_ESTIMATE = 256
 SEQ_BYTES_ESTIMATE = 64  # of a number in a set
 DIRECTORY_ROW_BYTES = 16  # of a row in a block's directory: its key, its place, its number
 TAIL_SHARES = 16
-
-
-@dataclass(frozen=True)
-class Unit:
-    """What one frame of the log adds: batches or single rows, rows set aside, rows replaced."""
-
-    first_seq: int
-    batches: tuple[pa.RecordBatch, ...] = ()
-    rows: tuple[tuple[Any, ...], ...] = ()
-    late: pa.RecordBatch | None = None
-    rejected: pa.RecordBatch | None = None
-    replaced: tuple[int, ...] = ()
-    ticket: int = 0
-    newest_us: int | None = None
-
-    @property
-    def row_count(self) -> int:
-        return sum(int(batch.num_rows) for batch in self.batches) + len(self.rows)
-
-    @cached_property
-    def nbytes(self) -> int:
-        rows_bytes = len(self.rows) * ROW_BYTES_ESTIMATE
-        return sum(int(batch.nbytes) for batch in self.batches) + rows_bytes
 
 
 class Published:

@@ -18,7 +18,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -29,27 +29,28 @@ from tidemill.clock import Clock
 from tidemill.errors import BackpressureError, ClosedError, CorruptLogError
 from tidemill.hot import frame, keys
 from tidemill.hot.costs import ScanCosts
+from tidemill.hot.counters import Counters
 from tidemill.hot.crash import point
 from tidemill.hot.environment import Environment, NoHistory
 from tidemill.hot.environment import Relief as Relief
-from tidemill.hot.intake import Accepted, AppendResult, Counters, Sorted, Sorter
-from tidemill.hot.log import Log
+from tidemill.hot.frame_meta import AppendMeta, TableState
+from tidemill.hot.intake import Accepted, AppendResult, Sorted, Sorter
+from tidemill.hot.log import Log, SegmentStart
 from tidemill.hot.marks import Marks
 from tidemill.hot.offsets import Offsets
 from tidemill.hot.primary import PrimaryKeys
 from tidemill.hot.progress import Progress
-from tidemill.hot.published import ROW_BYTES_ESTIMATE, Published, Unit
+from tidemill.hot.published import Published
 from tidemill.hot.retention import horizon_us
 from tidemill.hot.rows import RowWriter
 from tidemill.hot.side import REJECTED_SCHEMA, late_batch, rejected_batch
+from tidemill.hot.unit import ROW_BYTES_ESTIMATE, Unit
 from tidemill.hot.view import View
 from tidemill.hot.windows import Windows
 from tidemill.subscribers import Subscribers
 
 # A larger row goes the long way, where its true size is known and counted.
 ROW_BYTES_MAX = 4 * ROW_BYTES_ESTIMATE
-NO_META: dict[str, Any] = {"g": 0, "k": 0, "s": None, "f": None}
-
 
 ROOM_POLL_S = 0.5
 _NO_HISTORY = NoHistory()
@@ -281,31 +282,29 @@ class HotTable:
         """Write one frame and advance the state that it describes."""
         now_us = self._clock.now_us()
         late = rejected = None
-        aside: list[tuple[str, frame.Section]] = []
+        aside: list[frame.Section] = []
         if result.late:
             late = pa.concat_batches(
                 [late_batch(rows, result.late_reason, now_us) for rows in result.late]
             )
-            aside.append((frame.LATE, late.serialize()))
+            aside.append(frame.Section(frame.LATE, late.serialize()))
         if result.rejects:
             rejected = rejected_batch(result.rejects, now_us)
-            aside.append((frame.REJECTED, rejected.serialize()))
-        meta: dict[str, Any] = {
-            "n": result.newest_us,
-            "g": result.ignored,
-            "k": result.late_stored,
-            "p": result.replaced,
-            "s": accepted.source,
-            "f": accepted.offset,
-            "a": now_us,
-        }
-        if accepted.packages:
-            meta["l"] = [asdict(package) for package in accepted.packages]
-        replaced = tuple(result.replaced)
+            aside.append(frame.Section(frame.REJECTED, rejected.serialize()))
+        meta = AppendMeta(
+            result.newest_us,
+            now_us,
+            result.ignored,
+            result.late_stored,
+            tuple(result.replaced),
+            accepted.source,
+            accepted.offset,
+            accepted.packages,
+        )
         rows, nbytes = result.stored, accepted.nbytes
         ticket, own = self._rows.write(log, self._next_seq, meta, rows, aside, nbytes)
         newest = result.newest_us
-        unit = Unit(self._next_seq, own, (), late, rejected, replaced, ticket, newest)
+        unit = Unit(self._next_seq, own, (), late, rejected, meta.replaced, ticket, newest)
         try:
             self._advance(unit, meta)
             self._bytes_written += unit.nbytes
@@ -315,14 +314,14 @@ class HotTable:
             raise
         return ticket
 
-    def _advance(self, unit: Unit, meta: dict[str, Any]) -> None:
+    def _advance(self, unit: Unit, meta: AppendMeta) -> None:
         """Count a unit; the same when it is written and when it is replayed."""
-        self.counters.add(unit, meta["g"], meta["k"])
-        self.progress.write(meta["n"])
-        if packages := meta.get("l"):
-            self.packages = (*self.packages, *(Package(**each) for each in packages))
-        if meta["s"] is not None and meta["f"] is not None:
-            self.offsets.add(meta["s"], meta["f"])
+        self.counters.add(unit, meta.ignored, meta.late_stored)
+        self.progress.write(meta.newest_us)
+        if meta.packages:
+            self.packages = (*self.packages, *meta.packages)
+        if meta.source is not None and meta.offset is not None:
+            self.offsets.add(meta.source, meta.offset)
         if self.primary is not None:
             seq = unit.first_seq
             for batch in unit.batches:
@@ -464,29 +463,31 @@ class HotTable:
 
     # -- state and replay
 
-    def state(self) -> tuple[int, dict[str, Any]]:
+    def start(self) -> SegmentStart:
         """For the beginning of a log segment: all that its frames do not say."""
-        return self._next_seq, {
-            "table": self.table.table_id,
-            "schema": self.table.schema.serialize().to_pybytes(),
-            "counters": self.counters.dump(),
-            "n": self.progress.newest_us,
-            "offsets": self.offsets.dump(),
-            "moved": self.published.moved_seq,
-        }
+        state = TableState(
+            self.table.table_id,
+            self.table.schema.serialize().to_pybytes(),
+            replace(self.counters),
+            self.progress.newest_us,
+            self.offsets.dump(),
+            self.published.moved_seq,
+        )
+        return SegmentStart(self._next_seq, state)
 
     def replay(self, read: frame.Frame) -> None:
         """Take a frame of the log as if it were written now."""
-        if read.kind == frame.STATE:
-            self._replay_state(read)
+        meta = read.meta
+        if isinstance(meta, TableState):
+            self._replay_state(read.first_seq, meta)
             return
-        unit = _unit_of(read, self.table.schema, self.published.late.schema)
+        unit = _unit_of(read, meta, self.table.schema, self.published.late.schema)
         held = _after(unit, self.published.moved_seq)
         returned = self._returned(held)
-        self._advance(unit, {**NO_META, **read.meta})
-        if "a" in read.meta:
-            self.marks.add(read.meta["a"], unit.first_seq + unit.row_count - 1)
-        self.progress.show(read.meta["n"])
+        self._advance(unit, meta)
+        if meta.at_us is not None:
+            self.marks.add(meta.at_us, unit.first_seq + unit.row_count - 1)
+        self.progress.show(meta.newest_us)
         if held.first_seq <= self.published.moved_seq:
             return  # history holds it all
         self.published.show(replace(held, replaced=(*held.replaced, *returned)))
@@ -506,23 +507,23 @@ class HotTable:
             found += check.replaced
         return sorted(set(found) - set(unit.replaced))
 
-    def _replay_state(self, read: frame.Frame) -> None:
-        if not pa.ipc.read_schema(pa.py_buffer(read.meta["schema"])).equals(self.table.schema):
+    def _replay_state(self, next_seq: int, state: TableState) -> None:
+        if not pa.ipc.read_schema(pa.py_buffer(state.schema)).equals(self.table.schema):
             raise CorruptLogError(
                 f'the log of table "{self.table.name}" was written with other columns',
                 hint="the catalog and the log folder do not belong together",
             )
-        if read.meta.get("moved", 0) > self.published.moved_seq:
+        if state.moved_seq > self.published.moved_seq:
             raise CorruptLogError(
                 f'the catalog is older than the log of table "{self.table.name}"',
-                detail=f"rows up to {read.meta['moved']} had moved to history, the catalog knows "
+                detail=f"rows up to {state.moved_seq} had moved to history, the catalog knows "
                 f"of {self.published.moved_seq}",
                 hint="restore the catalog and the warehouse folder from the same backup",
             )
-        self.counters = Counters(**read.meta["counters"])
-        self.progress.newest_us = read.meta["n"]
-        self.offsets = Offsets.load(read.meta["offsets"])
-        self._next_seq = max(read.first_seq, self._reserved_seq + 1)
+        self.counters = replace(state.counters)
+        self.progress.newest_us = state.newest_us
+        self.offsets = Offsets.load(state.offsets)
+        self._next_seq = max(next_seq, self._reserved_seq + 1)
 
 
 def _after(unit: Unit, moved_seq: int) -> Unit:
@@ -543,13 +544,16 @@ def _after(unit: Unit, moved_seq: int) -> Unit:
     )
 
 
-def _unit_of(read: frame.Frame, schema: pa.Schema, late_schema: pa.Schema) -> Unit:
-    if read.kind == frame.ROWS:
-        return Unit(read.first_seq, rows=tuple(tuple(row) for row in read.meta["o"]))
+def _unit_of(
+    read: frame.Frame, meta: AppendMeta, schema: pa.Schema, late_schema: pa.Schema
+) -> Unit:
+    if meta.rows:
+        return Unit(read.first_seq, rows=meta.rows)
     parts: dict[str, list[pa.RecordBatch]] = {frame.STORED: [], frame.LATE: [], frame.REJECTED: []}
     schemas = {frame.STORED: schema, frame.LATE: late_schema, frame.REJECTED: REJECTED_SCHEMA}
-    for name, buffer in read.sections:
-        parts[name].append(pa.ipc.read_record_batch(buffer, schemas[name]))
-    unit = Unit(read.first_seq, tuple(parts[frame.STORED]), replaced=tuple(read.meta["p"]))
+    for section in read.sections:
+        batch = pa.ipc.read_record_batch(section.content, schemas[section.name])
+        parts[section.name].append(batch)
+    unit = Unit(read.first_seq, tuple(parts[frame.STORED]), replaced=meta.replaced)
     late, rejected = parts[frame.LATE], parts[frame.REJECTED]
     return replace(unit, late=late[0] if late else None, rejected=rejected[0] if rejected else None)

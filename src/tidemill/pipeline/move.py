@@ -47,6 +47,7 @@ from tidemill.history.writing import WriteSpec, write_deletes, write_rows, write
 from tidemill.hot import frame
 from tidemill.hot.block import Block
 from tidemill.hot.crash import point
+from tidemill.hot.frame_meta import AppendMeta, TableState
 from tidemill.hot.gather import SEQ_FIELD
 from tidemill.hot.log import Segment
 from tidemill.hot.piece import Piece, batch_of_rows
@@ -482,8 +483,10 @@ def rows_of(read: frame.Frame, task: MoveTask) -> Iterator[pa.RecordBatch]:
 def replaced_of(read: frame.Frame, task: MoveTask) -> Iterator[pa.RecordBatch]:
     """The stored rows of a frame that others replaced before they were moved. One that another of
     the same frame replaced was never seen."""
-    for rows, seqs in _stored(read, task) if task.replaced.ranges else ():
-        unseen = np.isin(seqs, np.array(read.meta.get("p", ()), dtype=np.int64))
+    if not isinstance(read.meta, AppendMeta) or not task.replaced.ranges:
+        return
+    for rows, seqs in _stored(read, task):
+        unseen = np.isin(seqs, np.array(read.meta.replaced, dtype=np.int64))
         yield from _masked(rows, task.replaced.mask(seqs) & ~task.live.mask(seqs) & ~unseen)
 
 
@@ -494,12 +497,12 @@ def _masked(rows: pa.RecordBatch, mask: npt.NDArray[np.bool_]) -> Iterator[pa.Re
 
 def _stored(read: frame.Frame, task: MoveTask) -> Iterator[tuple[pa.RecordBatch, Seqs]]:
     """The stored rows of a frame in the span of the move, and their sequence numbers."""
-    if read.kind == frame.STATE:
+    if isinstance(read.meta, TableState):
         return
-    if read.kind == frame.ROWS:
-        batches = [batch_of_rows([tuple(row) for row in read.meta["o"]], task.table.schema)]
+    if read.meta.rows:
+        batches = [batch_of_rows(read.meta.rows, task.table.schema)]
     else:
-        parts = [part for name, part in read.sections if name == frame.STORED]
+        parts = read.contents(frame.STORED)
         batches = [pa.ipc.read_record_batch(part, task.table.schema) for part in parts]
     first = read.first_seq
     for batch in batches:
@@ -514,13 +517,14 @@ def _stored(read: frame.Frame, task: MoveTask) -> Iterator[tuple[pa.RecordBatch,
 
 def sides_of(read: frame.Frame, task: MoveTask) -> Iterator[tuple[str, pa.RecordBatch]]:
     """Rows set aside go with the first row of their frame."""
-    if read.kind != frame.ARROW or not task.after_seq < read.first_seq <= task.upto_seq:
+    if not task.after_seq < read.first_seq <= task.upto_seq:
         return
-    for name, part in read.sections:
-        if name == frame.LATE:
-            yield FILE_LATE, pa.ipc.read_record_batch(part, late_schema(task.table.schema))
-        elif name == frame.REJECTED:
-            yield FILE_REJECTED, pa.ipc.read_record_batch(part, REJECTED_SCHEMA)
+    for section in read.sections:
+        if section.name == frame.LATE:
+            schema = late_schema(task.table.schema)
+            yield FILE_LATE, pa.ipc.read_record_batch(section.content, schema)
+        elif section.name == frame.REJECTED:
+            yield FILE_REJECTED, pa.ipc.read_record_batch(section.content, REJECTED_SCHEMA)
 
 
 def span_of_seqs(history: History, seqs: Iterable[int]) -> tuple[int, int] | None:

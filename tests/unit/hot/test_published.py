@@ -10,8 +10,9 @@ from hot_kit import NOW_US, make_batch, make_table, rows_of
 from tidemill.hot import published as module
 from tidemill.hot.block import make_block
 from tidemill.hot.piece import Piece
-from tidemill.hot.published import Published, Unit
+from tidemill.hot.published import Published
 from tidemill.hot.side import rejected_batch
+from tidemill.hot.unit import Unit
 
 pytestmark = pytest.mark.usefixtures("small_blocks")
 
