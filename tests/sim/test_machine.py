@@ -604,7 +604,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Small blocks and segments; retention only when the history says so."""
     monkeypatch.setattr("tidemill.hot.published.BLOCK_ROWS", 8)
     monkeypatch.setattr("tidemill.hot.published.BLOCK_ROWS_MAX", 16)
-    monkeypatch.setattr("tidemill.hot.published.ROWS_PENDING_MAX", 4)
+    monkeypatch.setattr("tidemill.hot.tail.ROWS_PENDING_MAX", 4)
     monkeypatch.setattr("tidemill.hot.tier.EXPIRE_EVERY_S", 1e9)
     monkeypatch.setattr("tidemill.config.MEMORY_BYTES_MIN", 1)
     with quiet():

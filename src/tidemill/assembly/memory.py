@@ -12,8 +12,9 @@ from tidemill.hot.log import Files
 from tidemill.hot.recovery import Recovered
 from tidemill.hot.table import HotTable
 from tidemill.hot.tier import HotTier, boundary_in
+from tidemill.pipeline.board import JobBoard
 from tidemill.pipeline.executor import Executor, make_executor
-from tidemill.pipeline.jobs import JobBoard, Pipeline
+from tidemill.pipeline.jobs import Pipeline
 from tidemill.pipeline.keeping import Keeping
 from tidemill.pipeline.lifetime import Lifetime
 from tidemill.pipeline.spark import SparkRuntime

@@ -46,6 +46,14 @@ class Offsets:
         at = bisect_right(self._lows.get(source, []), offset) - 1
         return at >= 0 and self._highs[source][at] >= offset
 
+    def is_repeat(self, source: str | None, offset: int | None) -> bool:
+        """Whether an append was acknowledged before; never one without a source or an offset.
+        Refuses a source too many."""
+        if source is None or offset is None:
+            return False
+        self.check_room(source)
+        return self.holds(source, offset)
+
     def check_room(self, source: str) -> None:
         if source not in self._lows and len(self._lows) >= SOURCES_MAX:
             raise RowsRejectedError(

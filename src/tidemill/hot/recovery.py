@@ -25,6 +25,7 @@ from tidemill.hot import frame
 from tidemill.hot.ending import END_FILE, End, boot_id, keep_torn, read_end
 from tidemill.hot.frame_meta import TableState
 from tidemill.hot.log import Files, Log, Segment, list_segments
+from tidemill.hot.replay import replay
 from tidemill.hot.table import HotTable
 
 
@@ -121,7 +122,7 @@ def _replay_segment(
             raise _corrupt(segment.path, offset, "the segment does not begin with its state")
         if state is not None:
             boot = state.boot_id or None
-        hot.replay(read)
+        replay(hot, read)
         frames += state is None
         offset += read.size
     return frames, offset, 0

@@ -63,7 +63,7 @@ from tidemill.pipeline.digesting import (
     planned_digests,
 )
 from tidemill.pipeline.fixing import fix_partition, follow_table
-from tidemill.pipeline.jobs import JobContext, Outcome
+from tidemill.pipeline.job import JobContext, Outcome, Written
 
 TASK_BYTES = 128 * 1024 * 1024  # of log per task
 BUFFER_BYTES = 256 * 1024 * 1024  # of rows that a task holds before it writes them
@@ -244,6 +244,21 @@ def _groups(segments: list[Segment]) -> Iterator[list[Segment]]:
 
 
 @dataclass(frozen=True)
+class WrittenMove:
+    """The files that the tasks of a move wrote; ``replaced`` are those of rows for the past."""
+
+    move: Move
+    rows: int
+    files: tuple[NewFile, ...]
+    replaced: tuple[NewFile, ...]
+    digested: Digested
+
+    @property
+    def bytes(self) -> int:
+        return sum(file.bytes for file in self.files)
+
+
+@dataclass(frozen=True)
 class MoveJob:
     """The job around the plan: it plans when its turn has come, on what the table is then.
 
@@ -268,12 +283,13 @@ class MoveJob:
     def explain(self) -> list[str]:
         return [f'move rows of table "{self.table_name}" to history: {self.reason}']
 
-    def run(self, context: JobContext) -> Outcome:
+    def run(self, context: JobContext) -> Written[WrittenMove, Move]:
         with self.hot.holding_log():
             digests = planned_digests(self.catalog, self.table_id)
-            return self._run(context, self._plan(context.job_id, digests))
+            written = self._run(context, self._plan(context.job_id, digests))
+        return Written(written, self.commit)
 
-    def _run(self, context: JobContext, move: Move) -> Outcome:
+    def _run(self, context: JobContext, move: Move) -> WrittenMove:
         context.tell(self.reason)
         point("move.planned")
 
@@ -295,33 +311,32 @@ class MoveJob:
             )
         files += self._deletes(move)
         point("move.written")
-        size = sum(file.bytes for file in files)
-        past = [file for moved in results for file in moved.replaced]
-        value = (move, tuple(files), tuple(past), digested)
-        return Outcome(written, size, len(files), self.reason, value)
+        past = tuple(file for moved in results for file in moved.replaced)
+        return WrittenMove(move, written, tuple(files), past, digested)
 
-    def commit(self, outcome: Outcome) -> Outcome:
-        move, files, past, digested = outcome.value
+    def commit(self, written: WrittenMove) -> Outcome[Move]:
+        move = written.move
         if move.upto_seq > move.after_seq:
             packages = self.hot.packages  # the log that knows of them may go
             with self.catalog.transaction() as change:
-                fix_partition(change, self.table_id, files)
+                fix_partition(change, self.table_id, written.files)
                 change.commit_files(
                     self.table_id,
-                    add=files,
+                    add=written.files,
                     moved_seq=move.upto_seq,
                     progress=json.dumps({"offsets": self.hot.offsets.newest()}),
                     marks=self.hot.marks.up_to(move.upto_seq),
-                    replaced=past,
+                    replaced=written.replaced,
                     packages=packages,
                 )
+                digested = written.digested
                 commit_moved(change, self.table_id, move.digests, digested, move.upto_seq)
             point("move.committed")
             follow_table(self.hot, self.catalog)
             self.hot.settle_packages(packages)
             self.hot.release(move.upto_seq, move.left_out, move.deleted)
             point("move.released")
-        return replace(outcome, value=move)
+        return Outcome(move, written.rows, written.bytes, len(written.files), self.reason)
 
     def _plan(self, job_id: str, digests: tuple[DigestWork, ...]) -> Move:
         reached = self.hot.reached_seq() or 0

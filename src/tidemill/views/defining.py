@@ -24,7 +24,8 @@ from tidemill.digests.definition import definition_text
 from tidemill.digests.progress import Progress
 from tidemill.errors import DefinitionError, DependencyError, Position, UnsupportedError
 from tidemill.hot.crash import point
-from tidemill.pipeline.jobs import JobContext, Outcome, Pipeline
+from tidemill.pipeline.job import JobContext, Outcome, Written
+from tidemill.pipeline.jobs import Pipeline
 from tidemill.sql import statements as st
 from tidemill.sql.lists import shorten_lists
 from tidemill.sql.maintain import (
@@ -104,7 +105,6 @@ class _MakeDigests:
     catalog: Catalog
     stream: Table
     new: Sequence[tuple[str, DigestParts]]
-    made: list[Table] = field(default_factory=list)
     kind: str = field(default="define", init=False)
     exclusive: bool = field(default=True, init=False)
 
@@ -119,10 +119,11 @@ class _MakeDigests:
     def explain(self) -> list[str]:
         return [f'make {len(self.new)} digests of table "{self.stream.name}"']
 
-    def run(self, context: JobContext) -> Outcome:
-        return Outcome()
+    def run(self, context: JobContext) -> Written[None, tuple[Table, ...]]:
+        return Written(None, self.commit)
 
-    def commit(self, outcome: Outcome) -> Outcome:
+    def commit(self, _: None) -> Outcome[tuple[Table, ...]]:
+        made: list[Table] = []
         with self.catalog.transaction() as change:
             history = change.snapshot.history(self.stream.table_id)
             progress = Progress.nothing() if history.files else Progress()
@@ -139,8 +140,8 @@ class _MakeDigests:
                 change.commit_files(
                     table.table_id, moved_seq=history.moved_seq, progress=progress.text
                 )
-                self.made.append(table)
-        return outcome
+                made.append(table)
+        return Outcome(tuple(made))
 
 
 @dataclass(frozen=True)
@@ -165,10 +166,10 @@ class ReviveDigest:
     def explain(self) -> list[str]:
         return [f'empty a failed digest of table "{self.stream.name}"']
 
-    def run(self, context: JobContext) -> Outcome:
-        return Outcome()
+    def run(self, context: JobContext) -> Written[None, None]:
+        return Written(None, self.commit)
 
-    def commit(self, outcome: Outcome) -> Outcome:
+    def commit(self, _: None) -> Outcome[None]:
         with self.catalog.transaction() as change:
             if change.snapshot.table(self.digest_id) is not None:
                 history = change.snapshot.history(self.stream.table_id)
@@ -177,7 +178,7 @@ class ReviveDigest:
                 change.commit_files(
                     self.digest_id, drop=gone, moved_seq=history.moved_seq, progress=progress.text
                 )
-        return outcome
+        return Outcome(None)
 
 
 def columns_of(names: Iterable[str], types: Iterable[str]) -> tuple[Column, ...]:
@@ -286,8 +287,8 @@ def make_view(
             table = catalog.snapshot().get(stream, new.position)
             named = [(f"{name}$digest{at}", parts) for at, parts in wanted]
             job = _MakeDigests(catalog, table, named)
-            pipeline.submit(job, DEFINE_PRIORITY).wait()
-            made.update({at: each for (at, _), each in zip(wanted, job.made, strict=True)})
+            digests_made = pipeline.submit(job, DEFINE_PRIORITY).wait().value
+            made.update({at: each for (at, _), each in zip(wanted, digests_made, strict=True)})
             point("view.digested")
         digests = tuple(made[at].table_id for at in range(len(new.parts.digests)))
         definition = ViewDefinition(

@@ -91,7 +91,7 @@ class Views:
         self._live: dict[int, LiveView] = {}
         self._followers: dict[int, Follower] = {}  # by digest
         self._by_stream: dict[int, tuple[Follower, ...]] = {}
-        self._backfills: dict[int, JobHandle] = {}  # by digest; the newest of each
+        self._backfills: dict[int, JobHandle[int]] = {}  # by digest; the newest of each
         self._tried_s: dict[int, float] = {}
         self._rooms = Rooms(
             house.catalog,

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import duckdb
 import pyarrow as pa
@@ -38,28 +38,23 @@ from tidemill.digests.progress import Progress
 from tidemill.history.storage import Storage
 from tidemill.hot.table import HotTable
 from tidemill.pipeline.backfill import BackfillJob
+from tidemill.pipeline.board import RUNNING, JobBoard, JobRecord
 from tidemill.pipeline.compact import CompactJob, ExpireJob
 from tidemill.pipeline.digest_compact import DigestCompactJob
 from tidemill.pipeline.digesting import commit_loaded
 from tidemill.pipeline.executor import Executor, InlineExecutor
-from tidemill.pipeline.jobs import (
-    RUNNING,
-    Job,
-    JobBoard,
-    JobContext,
-    JobRecord,
-    Outcome,
-    Pipeline,
-    new_job_id,
-)
-from tidemill.pipeline.load import DigestDesk, Load, LoadCommit, LoadJob
-from tidemill.pipeline.move import MoveJob
+from tidemill.pipeline.job import Job, JobContext, Outcome, new_job_id
+from tidemill.pipeline.jobs import Pipeline
+from tidemill.pipeline.load import DigestDesk, Load, LoadCommit, LoadJob, LoadReport
+from tidemill.pipeline.move import Move, MoveJob
 from tidemill.pipeline.packages import list_packages
 from tidemill.sql.maintain.plan import DigestParts
 from tidemill.stream.keys import KeyConflicts
 from tidemill.stream.relation import FileScan
 from tidemill.stream.removed import Removed
 from tidemill.types import Column, SqlType
+
+T = TypeVar("T")
 
 HOUR_US = 3_600_000_000
 START_US = 472_222 * HOUR_US  # in November 2023
@@ -166,23 +161,23 @@ class Stream:
     def append(self, rows: Sequence[Row]) -> None:
         self.hot.append(accepted(rows, self.table))
 
-    def run(self, job: Job) -> Outcome:
+    def run(self, job: Job[T]) -> Outcome[T]:
         return self.pipeline.submit(job).wait(TIMEOUT_S)
 
-    def ran(self, job: Job) -> Outcome:
+    def ran(self, job: Any) -> Any:
         """A job that has run and is about to commit; what is done meanwhile, it has not seen."""
         job_id = new_job_id()
         record = JobRecord(job_id, job.kind, job.table_id, job.table_name, RUNNING, 0)
         self.board.add(record)
         return job.run(JobContext(job_id, self.executor, self.board, lambda: None))
 
-    def move(self, upto_seq: int | None = None) -> Outcome:
+    def move(self, upto_seq: int | None = None) -> Outcome[Move]:
         return self.run(self.move_job(upto_seq))
 
     def move_job(self, upto_seq: int | None = None) -> MoveJob:
         return MoveJob(self.hot, self.catalog, self.storage, upto_seq, "test")
 
-    def load(self, *packages: Sequence[Row]) -> Outcome:
+    def load(self, *packages: Sequence[Row]) -> Outcome[LoadReport]:
         return self.run(self.load_job(*packages))
 
     def load_job(self, *packages: Sequence[Row]) -> LoadJob:
@@ -197,16 +192,15 @@ class Stream:
 
     def backfill(self, digest: Table) -> int:
         job = BackfillJob(digest, self.table, self.catalog, self.storage)
-        left: int = self.run(job).value
-        return left
+        return self.run(job).value
 
-    def compact(self, cold_before_us: int | None = None) -> Outcome:
+    def compact(self, cold_before_us: int | None = None) -> Outcome[None]:
         return self.run(CompactJob(self.table, self.catalog, self.storage, cold_before_us))
 
-    def compact_digest(self, digest: Table) -> Outcome:
+    def compact_digest(self, digest: Table) -> Outcome[None]:
         return self.run(DigestCompactJob(digest, self.table, self.catalog, self.storage))
 
-    def expire(self, before_us: int) -> Outcome:
+    def expire(self, before_us: int) -> Outcome[None]:
         return self.run(ExpireJob(self.table, self.catalog, before_us, before_us))
 
     # -- digests

@@ -160,7 +160,7 @@ def _ingest(rooms: Rooms, hot: HotTable) -> Row:
     counters["late"] += sum(count.late for count in loads)
     counters["replaced"] += sum(count.replaced for count in loads)
     counters["rows_in"] = counters["stored"] + counters["rejected"] + counters["late"]
-    waiting = hot.waiting_rows
+    waiting = hot.publisher.waiting_rows
     found = held(rooms, hot)
     left = waiting + found.hot_rows + found.history_rows
     progress, log = hot.progress, hot.log

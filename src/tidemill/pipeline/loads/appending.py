@@ -23,7 +23,7 @@ from tidemill.clock import Clock
 from tidemill.errors import UnknownNameError
 from tidemill.hot.intake import Accepted, AppendResult
 from tidemill.hot.table import HotTable
-from tidemill.pipeline.jobs import new_job_id
+from tidemill.pipeline.job import new_job_id
 from tidemill.pipeline.load import Load, LoadReport, record_of, split_options
 from tidemill.pipeline.loading import (
     PACKAGE_ROWS_MAX,

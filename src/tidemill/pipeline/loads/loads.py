@@ -20,7 +20,8 @@ from tidemill.errors import FileFormatError, UnknownNameError, UnsupportedError
 from tidemill.history.storage import Storage
 from tidemill.hot.intake import Accepted, AppendResult
 from tidemill.hot.table import HotTable
-from tidemill.pipeline.jobs import JobHandle, Outcome, Pipeline
+from tidemill.pipeline.job import Outcome
+from tidemill.pipeline.jobs import JobHandle, Pipeline
 from tidemill.pipeline.lifetime import Lifetime
 from tidemill.pipeline.load import (
     COPY,
@@ -28,6 +29,7 @@ from tidemill.pipeline.load import (
     Load,
     LoadJob,
     LoadReport,
+    WrittenLoad,
     split_options,
 )
 from tidemill.pipeline.loading import KNOWN, Taken
@@ -48,11 +50,11 @@ class _LoadJob(LoadJob):
 
     hot: HotTable | None = None
 
-    def commit(self, outcome: Outcome) -> Outcome:
+    def commit(self, ready: WrittenLoad) -> Outcome[LoadReport]:
         if self.hot is None or not self.plan.table.primary_key:
-            return super().commit(outcome)
+            return super().commit(ready)
         with self.hot.paused():
-            return super().commit(outcome)
+            return super().commit(ready)
 
 
 class Loads:
@@ -155,14 +157,13 @@ class Loads:
                 return appended
         report = self._submit(load).wait_cancellable().value
         self._publish(load.table)
-        assert isinstance(report, LoadReport)
         return report
 
     def recall(self, hot: HotTable) -> None:
         """After a start: packages that were appended and that the catalog does not know."""
         self._appending.recall(hot)
 
-    def _submit_source(self, source: Source, packages: tuple[Listed, ...]) -> JobHandle:
+    def _submit_source(self, source: Source, packages: tuple[Listed, ...]) -> JobHandle[LoadReport]:
         table = self._catalog.snapshot().table(source.table_id)
         if table is None:
             raise UnknownNameError(f'the table of source "{source.name}" was dropped')
@@ -172,7 +173,7 @@ class Loads:
         load = Load(table, self._storage, packages, source.format, names, options, source.name)
         return self._submit(load)
 
-    def _submit(self, load: Load) -> JobHandle:
+    def _submit(self, load: Load) -> JobHandle[LoadReport]:
         digests = DigestDesk(self._catalog)
         hot = self._desk.hot(load.table.table_id)
         job = _LoadJob(load, self._desk, self._clock, digests, hot=hot)
