@@ -50,6 +50,7 @@ LEVELS: tuple[frozenset[str], ...] = (
     frozenset({"digests", "stream", "folder"}),
     frozenset({"federation", "pipeline"}),
     frozenset({"views", "queues"}),
+    frozenset({"system"}),
     frozenset({"statements"}),
     frozenset({ASSEMBLY}),
     frozenset({ENGINE}),

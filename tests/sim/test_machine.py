@@ -335,10 +335,10 @@ class Machine(RuleBasedStateMachine):
         orphan = self.path / "data" / "1" / "orphan.parquet"
         orphan.parent.mkdir(parents=True, exist_ok=True)
         orphan.touch()
-        known = self.db.catalog.known_paths()
+        known = self.db.catalog.records.known_paths()
         self.db.sql("VACUUM")
         left = {path for path, *_ in self.db._keeping.storage.list("")}
-        assert left == self.db.catalog.known_paths() <= known
+        assert left == self.db.catalog.records.known_paths() <= known
 
     def expire_files(self, name: str) -> None:
         table = self.db.catalog.snapshot().get(name)

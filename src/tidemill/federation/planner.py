@@ -40,7 +40,7 @@ from tidemill.federation.plan import Frames as Frames
 from tidemill.federation.plan import Plan as Plan
 from tidemill.federation.plan import Scan as Scan
 from tidemill.federation.references import physical_name
-from tidemill.federation.system.information import CATALOG
+from tidemill.federation.system import CATALOG
 from tidemill.hot.side import LATE_SUFFIX, REJECTED_SUFFIX
 from tidemill.sql.calls import StreamTable
 from tidemill.sql.hidden import hide_seq, name_subqueries

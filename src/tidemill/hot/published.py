@@ -18,7 +18,7 @@ from tidemill.hot.interval import IntervalIndex
 from tidemill.hot.piece import Piece, merge, within
 from tidemill.hot.side import REJECTED_SCHEMA, SideTable, late_schema
 from tidemill.hot.tail import Tail
-from tidemill.hot.unit import Unit
+from tidemill.hot.unit import ROW_BYTES_ESTIMATE, Unit
 from tidemill.hot.view import TIME_US_MIN, View
 
 SEQ_BYTES_ESTIMATE = 64  # of a number in a set
@@ -58,13 +58,15 @@ class Published:
 
     @property
     def nbytes(self) -> int:
-        held = self._block_bytes + self._tail.nbytes + self.late.nbytes + self.rejected.nbytes
-        return held + (len(self._gone) + len(self._removed)) * SEQ_BYTES_ESTIMATE
+        tail = self._tail
+        held = self._block_bytes + tail.piece_bytes + self.late.nbytes + self.rejected.nbytes
+        marked = len(self._gone) + len(self._removed)
+        return held + len(tail.waiting) * ROW_BYTES_ESTIMATE + marked * SEQ_BYTES_ESTIMATE
 
     @property
     def directory_bytes_to_come(self) -> int:
         """Of the directories that the tail will have as a block, about."""
-        return self._tail.rows * self.directory_row_bytes
+        return self._tail.rows * len(self._indexes) * DIRECTORY_ROW_BYTES
 
     @property
     def directory_row_bytes(self) -> int:

@@ -38,14 +38,9 @@ class Publisher:
         self._marks = marks
         self._clock = clock
         self._lock = threading.Lock()
-        # One counter for each lock: a shared one would lose updates.
-        self._bytes_written = 0
-        self._bytes_published = 0
-
-    @property
-    def nbytes(self) -> int:
-        """Of batches that are not published yet."""
-        return max(self._bytes_written - self._bytes_published, 0)
+        # Of batches. One counter for each lock: a shared one would lose updates.
+        self.bytes_written = 0
+        self.bytes_published = 0
 
     @property
     def waiting_rows(self) -> int:
@@ -54,7 +49,7 @@ class Publisher:
 
     def add(self, unit: Unit) -> None:
         """A batch is written; the caller holds the table's write lock."""
-        self._bytes_written += unit.nbytes
+        self.bytes_written += unit.nbytes
         self.unpublished.append(unit)
 
     def publish(self, durable: int) -> None:
@@ -64,7 +59,7 @@ class Publisher:
             while unpublished and unpublished[0].ticket <= durable:
                 unit = unpublished[0]
                 if unit.batches:
-                    self._bytes_published += unit.nbytes
+                    self.bytes_published += unit.nbytes
                 published.show(unit)
                 self._progress.show(unit.newest_us)
                 unpublished.popleft()

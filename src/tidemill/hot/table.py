@@ -120,7 +120,9 @@ class HotTable:
     def nbytes(self) -> int:
         """Memory of rows, indices, young keys and rows set aside."""
         young = 0 if self.primary is None else self.primary.nbytes
-        return self.published.nbytes + young + self.publisher.nbytes
+        publisher = self.publisher
+        waiting = max(publisher.bytes_written - publisher.bytes_published, 0)
+        return self.published.nbytes + young + waiting
 
     def view(self) -> View:
         """What is published now, held still."""

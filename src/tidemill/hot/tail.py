@@ -12,29 +12,22 @@ from collections.abc import Iterable
 import pyarrow as pa
 
 from tidemill.hot.piece import Piece, add, batch_of_rows, within
-from tidemill.hot.unit import ROW_BYTES_ESTIMATE, Unit
+from tidemill.hot.unit import Unit
 
 ROWS_PENDING_MAX = 1_024
 
 
 class Tail:
-    """``waiting`` are the rows that are not Arrow yet; ``piece_bytes`` leaves them out."""
+    """``waiting`` are the rows that are not Arrow yet; ``rows`` counts them, ``piece_bytes`` leaves
+    them out. These are attributes, since every append looks at them."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
+        self.rows = 0
         self.pieces: tuple[Piece, ...] = ()
         self.piece_bytes = 0
         self.waiting: list[tuple[object, ...]] = []
-        self._piece_rows = 0
         self._waiting_first_seq = 0
-
-    @property
-    def rows(self) -> int:
-        return self._piece_rows + len(self.waiting)
-
-    @property
-    def nbytes(self) -> int:
-        return self.piece_bytes + len(self.waiting) * ROW_BYTES_ESTIMATE
 
     def add(self, unit: Unit) -> None:
         """Put the rows of a unit at the end."""
@@ -53,18 +46,20 @@ class Tail:
         if not self.waiting:
             self._waiting_first_seq = unit.first_seq
         self.waiting.extend(unit.rows)
+        self.rows += len(unit.rows)
         if len(self.waiting) >= ROWS_PENDING_MAX:
             self.gather()
 
     def _add_piece(self, piece: Piece) -> None:
         self.pieces = add(self.pieces, piece)
-        self._piece_rows += piece.rows
+        self.rows += piece.rows
         self.piece_bytes += piece.nbytes
 
     def gather(self) -> None:
         """Turn the rows that came one by one into a piece."""
         if self.waiting:
             batch = batch_of_rows(self.waiting, self._schema)
+            self.rows -= len(self.waiting)
             self.waiting = []
             first = self._waiting_first_seq
             self._add_piece(Piece(first, first + batch.num_rows - 1, batch))
@@ -97,5 +92,5 @@ class Tail:
 
     def _set(self, pieces: Iterable[Piece]) -> None:
         self.pieces = tuple(pieces)
-        self._piece_rows = sum(piece.rows for piece in self.pieces)
+        self.rows = sum(piece.rows for piece in self.pieces) + len(self.waiting)
         self.piece_bytes = sum(piece.nbytes for piece in self.pieces)

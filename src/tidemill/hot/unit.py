@@ -25,6 +25,8 @@ class Unit:
 
     @property
     def row_count(self) -> int:
+        if not self.batches:
+            return len(self.rows)
         return sum(int(batch.num_rows) for batch in self.batches) + len(self.rows)
 
     @cached_property

@@ -24,6 +24,7 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
+from tidemill.catalog.commits import FileCommit
 from tidemill.catalog.model import FILE_ROWS, DataFile, History, NewFile, Table
 from tidemill.catalog.store import Catalog
 from tidemill.digests.definition import Digest
@@ -177,7 +178,7 @@ class BackfillJob(OfTable):
         return [f'back-fill digest "{self.digest.name}" of table "{self.table_name}"']
 
     def run(self, context: JobContext) -> Uncommitted[int]:
-        progress = Progress.read(self.catalog.progress(self.digest.table_id))
+        progress = Progress.read(self.catalog.records.progress(self.digest.table_id))
         if progress.is_complete:
             return Nothing(Outcome(0, detail="nothing to do"))
         history = self.catalog.snapshot().history(self.table_id)
@@ -205,12 +206,13 @@ class BackfillJob(OfTable):
         with self.catalog.transaction() as change:
             if change.snapshot.table(digest_id) is not None:  # or its view was dropped
                 # A seal may have come meanwhile; in here nothing changes any more.
-                now = Progress.read(self.catalog.progress(digest_id))
+                now = Progress.read(self.catalog.records.progress(digest_id))
                 error = failure_of(files)
                 if error is not None:
                     fail_digest(change, digest_id, error)
                 else:
-                    change.commit_files(digest_id, files, progress=now.lowered(plan.from_us).text)
+                    text = now.lowered(plan.from_us).text
+                    change.commit_files(digest_id, FileCommit(files, progress=text))
         point("backfill.committed")
         return written.outcome
 

@@ -29,6 +29,7 @@ from itertools import chain, pairwise
 import duckdb
 import pyarrow as pa
 
+from tidemill.catalog.commits import FileCommit
 from tidemill.catalog.model import (
     FILE_ROWS,
     DataFile,
@@ -322,7 +323,8 @@ class CompactJob(OfTable):
         return Written(Rewritten(files, plan.dropped, plan.explain()[0]), self.commit)
 
     def commit(self, written: Rewritten) -> Outcome[None]:
-        self.catalog.commit_files(self.table_id, add=written.files, drop=written.dropped)
+        with self.catalog.transaction() as change:
+            change.commit_files(self.table_id, FileCommit(written.files, written.dropped))
         point("compact.committed")
         return written.outcome
 
@@ -356,7 +358,8 @@ class ExpireJob(OfTable):
             with self.catalog.transaction() as change:
                 for table_id, files in gone.items():
                     if table_id == self.table_id or change.snapshot.table(table_id) is not None:
-                        change.commit_files(table_id, drop=[file.file_id for file in files])
+                        expired = FileCommit(drop=[file.file_id for file in files])
+                        change.commit_files(table_id, expired)
             point("expire.committed")
         own = gone.get(self.table_id, [])
         rows = sum(file.rows for file in own if file.kind == FILE_ROWS)

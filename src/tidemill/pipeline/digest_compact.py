@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from tidemill.catalog.commits import FileCommit
 from tidemill.catalog.model import DataFile, History, NewFile, Table
 from tidemill.catalog.store import Catalog
 from tidemill.digests.definition import Digest
@@ -108,7 +109,7 @@ class DigestCompactJob(OfTable):
                 if error is not None:
                     fail_digest(change, digest_id, error)
                 else:
-                    change.commit_files(digest_id, written.files, written.dropped)
+                    change.commit_files(digest_id, FileCommit(written.files, written.dropped))
         point("compact.committed")
         return written.outcome
 

@@ -183,7 +183,7 @@ class Keeping:
         running = self._running()
         listed = [entry for prefix in prefixes for entry in self.storage.list(prefix)]
         running |= self._running()
-        known = self._catalog.known_paths()
+        known = self._catalog.records.known_paths()
         for path, length, _ in listed:
             name = path.rpartition("/")[2]
             is_ours = path.partition("/")[0].isdecimal() and name.endswith(".parquet")
@@ -200,7 +200,8 @@ class Keeping:
         return 0 if kept_us is None else self._forget_before(self._clock.now_us() - kept_us)
 
     def _forget_before(self, before_us: int) -> int:
-        paths = self._catalog.expire_snapshots(before_us, self._pinned())
+        with self._catalog.transaction() as change:
+            paths = change.expire_snapshots(before_us, self._pinned())
         for path in paths:
             try:
                 self.storage.delete(path)

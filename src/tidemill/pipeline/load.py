@@ -28,6 +28,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from tidemill.catalog.commits import SeqRange
 from tidemill.catalog.frozen import FrozenMap
 from tidemill.catalog.model import (
     APPENDED,
@@ -135,7 +136,7 @@ class LoadCommit:
     job_id: str
     files: tuple[NewFile, ...]
     packages: tuple[Package, ...]
-    reserved: tuple[int, int] | None = None
+    reserved: SeqRange | None = None
     replaced: tuple[int, ...] = ()
     digested: Digested = field(default_factory=FrozenMap)
 
@@ -149,7 +150,9 @@ class DigestDesk:
     def digests(self, table_id: int) -> tuple[DigestWork, ...]:
         """The digests as they are now, each with its progress, without those that failed."""
         found = (
-            DigestWork(Digest.of(table), Progress.read(self.catalog.progress(table.table_id)))
+            DigestWork(
+                Digest.of(table), Progress.read(self.catalog.records.progress(table.table_id))
+            )
             for table in self.catalog.snapshot().digests_of(table_id)
         )
         return tuple(work for work in found if work.progress.failed is None)
@@ -331,7 +334,7 @@ class LoadJob:
             ready.job_id,
             ready.stored,
             self._records(ready),
-            (ready.first_seq, last) if rows else None,
+            SeqRange(ready.first_seq, last) if rows else None,
             replaced,
             self._digested(ready),
         )

@@ -29,6 +29,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from tidemill.catalog.commits import FileCommit
 from tidemill.catalog.frozen import FrozenMap
 from tidemill.catalog.model import (
     FILE_LATE,
@@ -320,15 +321,15 @@ class MoveJob:
             packages = self.hot.packages  # the log that knows of them may go
             with self.catalog.transaction() as change:
                 fix_partition(change, self.table_id, written.files)
-                change.commit_files(
-                    self.table_id,
-                    add=written.files,
+                commit = FileCommit(
+                    written.files,
+                    replaced=written.replaced,
                     moved_seq=move.upto_seq,
                     progress=json.dumps({"offsets": self.hot.offsets.newest()}),
-                    marks=self.hot.marks.up_to(move.upto_seq),
-                    replaced=written.replaced,
                     packages=packages,
+                    marks=self.hot.marks.up_to(move.upto_seq),
                 )
+                change.commit_files(self.table_id, commit)
                 digested = written.digested
                 commit_moved(change, self.table_id, move.digests, digested, move.upto_seq)
             point("move.committed")

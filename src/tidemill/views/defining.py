@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
+from tidemill.catalog.commits import FileCommit
 from tidemill.catalog.model import DIGEST, NEXT_SUFFIX, VIEW, NewTable, Snapshot, Table
 from tidemill.catalog.store import Catalog
 from tidemill.digests.definition import definition_text
@@ -138,7 +139,8 @@ class _MakeDigests:
                     )
                 )
                 change.commit_files(
-                    table.table_id, moved_seq=history.moved_seq, progress=progress.text
+                    table.table_id,
+                    FileCommit(moved_seq=history.moved_seq, progress=progress.text),
                 )
                 made.append(table)
         return Outcome(tuple(made))
@@ -175,9 +177,8 @@ class ReviveDigest:
                 history = change.snapshot.history(self.stream.table_id)
                 gone = [file.file_id for file in change.snapshot.history(self.digest_id).files]
                 progress = Progress.nothing() if history.files else Progress()
-                change.commit_files(
-                    self.digest_id, drop=gone, moved_seq=history.moved_seq, progress=progress.text
-                )
+                emptied = FileCommit(drop=gone, moved_seq=history.moved_seq, progress=progress.text)
+                change.commit_files(self.digest_id, emptied)
         return Outcome(None)
 
 
@@ -298,9 +299,10 @@ def make_view(
             new.tables,
             None if replaces is None else replaces.table_id,
         )
-        view = catalog.create_table(
-            NewTable(name, VIEW, new.columns, settings=new.settings, definition=definition.text)
-        )
+        with catalog.transaction() as change:
+            view = change.create_table(
+                NewTable(name, VIEW, new.columns, settings=new.settings, definition=definition.text)
+            )
         point("view.made")
         return view
     except BaseException:

@@ -408,7 +408,7 @@ class Views:
     # -- history
 
     def progress(self, digest: Digest) -> Progress:
-        return Progress.read(self.house.catalog.progress(digest.table_id))
+        return Progress.read(self.house.catalog.records.progress(digest.table_id))
 
     def look(self, may_backfill: bool = True) -> None:
         """Submit back-fills that are due, and let complete views take their names."""

@@ -16,6 +16,7 @@ import pyarrow as pa
 sys.path.insert(0, str(Path(__file__).parents[1] / "hot"))
 
 from hot_kit import COLUMNS, accepted, open_hot
+from once import file_commit, once
 from pipeline_kit import NONE, TIMEOUT_S, put_bytes
 
 from tidemill.catalog.model import (
@@ -109,19 +110,21 @@ class CatalogDesk:
     conflicts: KeyConflicts = NONE
 
     def known(self, table_id: int, names: Sequence[str]) -> Sequence[Package]:
-        return self.catalog.packages(table_id, names)
+        return self.catalog.records.packages(table_id, names)
 
     def reserve(self, table_id: int, count: int) -> int:
-        return self.hot.reserve(count, lambda a, b: self.catalog.reserve(table_id, a, b))
+        return self.hot.reserve(count, lambda a, b: once(self.catalog).reserve(table_id, a, b))
 
     def check_keys(self, table: Table, files: Sequence[NewFile]) -> KeyConflicts:
         return self.conflicts
 
     def commit(self, commit: LoadCommit) -> None:
-        reserved = [commit.reserved] if commit.reserved is not None else []
+        ranges = [commit.reserved] if commit.reserved is not None else []
+        reserved = [(each.first_seq, each.last_seq) for each in ranges]
         with self.catalog.transaction() as change:
             change.commit_files(
-                commit.table_id, add=commit.files, packages=commit.packages, reserved=reserved
+                commit.table_id,
+                file_commit(add=commit.files, packages=commit.packages, reserved=reserved),
             )
             commit_loaded(change, commit.digested)
 
@@ -140,7 +143,7 @@ class Stream:
         self.catalog = Catalog.open(f"sqlite:///{self.folder}/catalog.db", self.clock)
         given = {"durability": "none", "partition": "1 hour", **self.settings}
         new = NewTable("t", STREAMING, COLUMNS, self.primary_key, "ts", settings=given)
-        self.table = self.catalog.create_table(new)
+        self.table = once(self.catalog).create_table(new)
         self.storage = Storage(str(self.folder / "data"))
         self.hot = open_hot(self.table, self.folder / "log", self.clock)
         self.board = JobBoard()
@@ -221,7 +224,9 @@ class Stream:
                 )
             )
             progress = Progress.nothing() if history.files else Progress()
-            change.commit_files(table.table_id, moved_seq=history.moved_seq, progress=progress.text)
+            change.commit_files(
+                table.table_id, file_commit(moved_seq=history.moved_seq, progress=progress.text)
+            )
         return table
 
     # -- what there is
@@ -234,7 +239,7 @@ class Stream:
         return self.catalog.snapshot().history(digest.table_id).files
 
     def progress(self, digest: Table) -> Progress:
-        return Progress.read(self.catalog.progress(digest.table_id))
+        return Progress.read(self.catalog.records.progress(digest.table_id))
 
     def history_rows(self) -> pa.Table:
         files = self.history.files

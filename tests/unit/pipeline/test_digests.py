@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from digest_kit import HOUR_US, NEWEST, START_US, SUMS, Row, Stream, opened
+from once import once
 
 from tidemill.catalog.model import FILE_DIGEST, Table
 from tidemill.digests.progress import Progress
@@ -101,7 +102,7 @@ def test_a_digest_that_left_meanwhile_does_not(stream: Stream) -> None:
     stream.append(rows_at(0, 1))
     job = stream.move_job()
     written = stream.ran(job)
-    stream.catalog.drop_table(digest.table_id)
+    once(stream.catalog).drop_table(digest.table_id)
     written.commit()
     assert stream.history.rows == 1
 
@@ -154,7 +155,7 @@ def test_a_dropped_digest_does_not_fail_a_load(stream: Stream) -> None:
     digest = stream.digest()
     job = stream.load_job(rows_at(0, 1))
     written = stream.ran(job)
-    stream.catalog.drop_table(digest.table_id)
+    once(stream.catalog).drop_table(digest.table_id)
     written.commit()
     assert stream.history.rows == 1
 
@@ -303,7 +304,7 @@ def test_a_back_fill_of_a_dropped_digest_ends(stream: Stream) -> None:
     digest = stream.digest()
     job = BackfillJob(digest, stream.table, stream.catalog, stream.storage)
     written = stream.ran(job)
-    stream.catalog.drop_table(digest.table_id)
+    once(stream.catalog).drop_table(digest.table_id)
     assert written.commit().value == 0
 
 

@@ -108,7 +108,8 @@ class Loads:
         with hot.holding_log():
             accepted = Accepted(rows, checked.rejects, packages=(package,))
             stored = hot.append(accepted) if rows or checked.rejects else AppendResult(0)
-            self._catalog.add_packages(table.table_id, [package])
+            with self._catalog.transaction() as change:
+                change.add_packages(table.table_id, [package])
             hot.settle_packages([package])
         return stored
 

@@ -8,7 +8,9 @@ numbers of the files concerned alone, and the count is kept until something chan
 
 from __future__ import annotations
 
-from tidemill.catalog.model import History
+import numpy as np
+
+from tidemill.catalog.model import FILE_ROWS, History
 from tidemill.federation.duck import Duck
 from tidemill.history.checking import check_files
 from tidemill.history.storage import Storage
@@ -49,3 +51,27 @@ class LiveRows:
         count = inside + int(counted.column(0)[0].as_py())
         self._known[table.table_id] = history, removed, horizon_us, count
         return count
+
+
+def estimated_rows(image: Image) -> int:
+    """What the catalog alone can say; ``counting`` is exact."""
+    history = image.history
+    return max(history.rows - deleted_rows(history) - len(image.removed.seqs), 0)
+
+
+def deleted_rows(history: History) -> int:
+    """Rows of files that files of deletes take away. One that a compaction has partly carried
+    out counts as a whole until it is done with."""
+    deletes = history.deletes
+    if not deletes:
+        return 0
+    rows = [f for part in history.partitions for f in part.files if f.kind == FILE_ROWS]
+    born = np.array([file.created_snapshot for file in rows], dtype=np.int64)
+    seqs = np.array([(file.seq_min, file.seq_max) for file in rows], dtype=np.int64).reshape(-1, 2)
+    times = np.array([(file.lo_us, file.hi_us) for file in rows], dtype=np.int64).reshape(-1, 2)
+    gone = 0
+    for each in deletes:
+        is_hit = (born < each.created_snapshot) & (times[:, 0] < each.hi_us)
+        is_hit &= (seqs[:, 0] <= each.seq_max) & (seqs[:, 1] >= each.seq_min)
+        gone += each.rows if bool(np.any(is_hit & (times[:, 1] > each.lo_us))) else 0
+    return gone
