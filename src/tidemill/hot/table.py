@@ -95,7 +95,7 @@ class HotTable:
         # Files whose rows are in the log, and of which the catalog may not know yet.
         self.packages: tuple[Package, ...] = ()
         self._room = Room(self, environment, backpressure_wait_us / 1_000_000)
-        self._listeners = listeners or Subscribers()
+        self.listeners = listeners or Subscribers()
         self._find_keys = None if self.primary is None else partial(environment.find_keys, self)
         self._log: Log | None = None
         self._rows = RowWriter(table.schema)
@@ -185,11 +185,7 @@ class HotTable:
         log.wait_durable(ticket)
         self.publisher.publish(log.durable_ticket())
         point("append.published")
-        self._listeners.tell(self)
-
-    def announce(self) -> None:
-        """Tell the listeners of rows that others have published: those of a load."""
-        self._listeners.tell(self)
+        self.listeners.tell(self)
 
     def is_acknowledged(self, source: str, offset: int) -> bool:
         """Whether an append of this source and offset was stored, durable and visible."""

@@ -1,11 +1,11 @@
-"""Due: what history needs now, as an ordered tuple of rules over one look at the warehouse.
+"""Due: what history needs now, as an ordered tuple of rules over the situation of a warehouse.
 
-A rule is a function from a ``Look`` (the catalog's snapshot, the tables in memory, the clock, the
+A rule is a function from a ``Situation`` (the catalog's snapshot, the tables in memory, the clock, the
 settings) to the work that is due: data, which ``keeping`` carries out in the order of ``RULES``.
-Rules change nothing and wait for nothing, so each can be tested with a look made by hand.
+Rules change nothing and wait for nothing, so each can be tested with a situation made by hand.
 
-Moves are not among them: memory can fill within a look, so the *mover* measures tables more often,
-by a thread of its own (``mover``).
+Moves are not among them: memory can fill within a second, so the *mover* measures tables more
+often, by a thread of its own (``mover``).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class DuePublishing:
 
 @dataclass(frozen=True)
 class DueTelling:
-    """Others who look after something of their own, such as views, to be told of the look."""
+    """Others who look after something of their own, such as views, to be told."""
 
     allows_background: bool
 
@@ -62,7 +62,7 @@ Due: TypeAlias = DueJob | DueTelling | DuePublishing | DueForgetting
 
 
 @dataclass(frozen=True)
-class Look:
+class Situation:
     """What rules decide on.
 
     ``is_pending`` says whether a job of a kind waits or runs for a table. ``allows_background`` is
@@ -88,59 +88,59 @@ class Look:
                 yield table
 
 
-def expire(look: Look) -> Iterator[DueJob]:
+def expire(now: Situation) -> Iterator[DueJob]:
     """Partitions that lie outside of the retention as wholes."""
-    for table in look.with_history():
-        horizon = horizon_us(table, look.tables[table.table_id].progress.now_us())
-        if horizon is None or look.is_pending(table.table_id, "expire"):
+    for table in now.with_history():
+        horizon = horizon_us(table, now.tables[table.table_id].progress.now_us())
+        if horizon is None or now.is_pending(table.table_id, "expire"):
             continue
-        bounds = horizon, look.now_us - table.settings["retention"]
-        if expired_with_digests(look.snapshot, table.table_id, *bounds):
-            yield DueJob(ExpireJob(table, look.catalog, *bounds), EXPIRE_PRIORITY)
+        bounds = horizon, now.now_us - table.settings["retention"]
+        if expired_with_digests(now.snapshot, table.table_id, *bounds):
+            yield DueJob(ExpireJob(table, now.catalog, *bounds), EXPIRE_PRIORITY)
 
 
-def compact(look: Look) -> Iterator[DueJob]:
+def compact(now: Situation) -> Iterator[DueJob]:
     """Files that should be fewer; one compaction of a table at a time."""
-    for table in look.with_history() if look.allows_background else ():
-        if look.is_pending(table.table_id, "compact"):
+    for table in now.with_history() if now.allows_background else ():
+        if now.is_pending(table.table_id, "compact"):
             continue
-        now_us = look.tables[table.table_id].progress.now_us()
+        now_us = now.tables[table.table_id].progress.now_us()
         cold = None if now_us is None else now_us - table.settings["hot"]
-        history = look.snapshot.history(table.table_id)
-        if plan_compact("", table, history, look.storage, cold) is not None:
-            yield DueJob(CompactJob(table, look.catalog, look.storage, cold), COMPACT_PRIORITY)
+        history = now.snapshot.history(table.table_id)
+        if plan_compact("", table, history, now.storage, cold) is not None:
+            yield DueJob(CompactJob(table, now.catalog, now.storage, cold), COMPACT_PRIORITY)
 
 
-def compact_digests(look: Look) -> Iterator[DueJob]:
+def compact_digests(now: Situation) -> Iterator[DueJob]:
     """Partials of partitions that have many files of them."""
-    for table in look.with_history() if look.allows_background else ():
-        for digest in look.snapshot.digests_of(table.table_id):
-            if look.is_pending(table.table_id, "compact"):
+    for table in now.with_history() if now.allows_background else ():
+        for digest in now.snapshot.digests_of(table.table_id):
+            if now.is_pending(table.table_id, "compact"):
                 break
-            history = look.snapshot.history(digest.table_id)
-            if plan_digest_compact("", digest, history, look.storage):
-                job = DigestCompactJob(digest, table, look.catalog, look.storage)
+            history = now.snapshot.history(digest.table_id)
+            if plan_digest_compact("", digest, history, now.storage):
+                job = DigestCompactJob(digest, table, now.catalog, now.storage)
                 yield DueJob(job, COMPACT_PRIORITY)
 
 
-def tell(look: Look) -> Iterator[DueTelling]:
-    """At every look."""
-    yield DueTelling(look.allows_background)
+def tell(now: Situation) -> Iterator[DueTelling]:
+    """At every now."""
+    yield DueTelling(now.allows_background)
 
 
-def publish(look: Look) -> Iterator[DuePublishing]:
+def publish(now: Situation) -> Iterator[DuePublishing]:
     """Tables that others read as Delta tables."""
-    for table in look.snapshot.tables.values():
+    for table in now.snapshot.tables.values():
         if table.is_streaming and table.settings["publish"] == DELTA:
             yield DuePublishing(table)
 
 
-def forget(look: Look) -> Iterator[DueForgetting]:
+def forget(now: Situation) -> Iterator[DueForgetting]:
     """Snapshots that nobody may ask for any more, now and then."""
-    kept_us = look.time_travel_us
-    if kept_us is not None and look.since_forgetting_s >= FORGET_EVERY_S:
-        yield DueForgetting(look.now_us - kept_us)
+    kept_us = now.time_travel_us
+    if kept_us is not None and now.since_forgetting_s >= FORGET_EVERY_S:
+        yield DueForgetting(now.now_us - kept_us)
 
 
-Rule: TypeAlias = Callable[[Look], Iterable[Due]]
+Rule: TypeAlias = Callable[[Situation], Iterable[Due]]
 RULES: tuple[Rule, ...] = (expire, compact, compact_digests, tell, publish, forget)

@@ -27,7 +27,7 @@ from tidemill.hot.environment import Relief
 from tidemill.hot.primary import Key
 from tidemill.hot.table import HotTable
 from tidemill.pipeline.compaction import Compaction
-from tidemill.pipeline.due import RULES, Due, DueJob, DuePublishing, DueTelling, Look
+from tidemill.pipeline.due import RULES, Due, DueJob, DuePublishing, DueTelling, Situation
 from tidemill.pipeline.job import Job, Outcome
 from tidemill.pipeline.jobs import JobHandle, Pipeline
 from tidemill.pipeline.lifetime import Lifetime
@@ -143,13 +143,13 @@ class Keeping:
 
     def look(self) -> None:
         """Have done what is due, rule by rule."""
-        look = self._look()
+        situation = self._situation()
         for rule in RULES:
-            for due in rule(look):
+            for due in rule(situation):
                 self._carry_out(due)
 
-    def _look(self) -> Look:
-        return Look(
+    def _situation(self) -> Situation:
+        return Situation(
             self._catalog.snapshot(),
             dict(self._tables),
             self._catalog,

@@ -560,7 +560,7 @@ def test_listeners_are_told_of_rows_that_can_be_read(tmp_path: Path) -> None:
     hot = open_hot(make_table(), tmp_path, listeners=listeners)
     hot.append(accepted([(NOW_US, 1, "", 0.0)] * 2))
     assert hot.append_row((NOW_US, 1, "", 0.0))
-    hot.announce()
+    hot.listeners.tell(hot)
     hot.close()
     again = open_hot(make_table(), tmp_path, listeners=listeners)  # what is replayed is not news
     again.close()

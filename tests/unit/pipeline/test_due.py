@@ -1,4 +1,4 @@
-"""Rules: what is due, from a look made by hand."""
+"""Rules: what is due, from a situation made by hand."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tidemill.catalog.model import Table
 from tidemill.pipeline import due
 from tidemill.pipeline.compact import FAN, CompactJob, ExpireJob
 from tidemill.pipeline.digest_compact import DigestCompactJob
-from tidemill.pipeline.due import DueForgetting, DueJob, DuePublishing, DueTelling, Look
+from tidemill.pipeline.due import DueForgetting, DueJob, DuePublishing, DueTelling, Situation
 
 MINUTE_S = 60.0
 
@@ -25,8 +25,8 @@ def stream(tmp_path: Path) -> Iterator[Stream]:
         yield stream
 
 
-def look_of(stream: Stream, **changes: object) -> Look:
-    look = Look(
+def situation_of(stream: Stream, **changes: object) -> Situation:
+    now = Situation(
         stream.catalog.snapshot(),
         {stream.table.table_id: stream.hot},
         stream.catalog,
@@ -37,7 +37,7 @@ def look_of(stream: Stream, **changes: object) -> Look:
         time_travel_us=HOUR_US,
         since_forgetting_s=0.0,
     )
-    return replace(look, **changes)  # type: ignore[arg-type]
+    return replace(now, **changes)  # type: ignore[arg-type]
 
 
 def jobs(found: Iterator[DueJob]) -> list[object]:
@@ -58,7 +58,7 @@ def moved(stream: Stream, hour: float, times: int = 1) -> None:
 def test_nothing_expires_within_the_retention(stream: Stream) -> None:
     moved(stream, 0)
     stream.clock.advance(10 * 3600)
-    assert jobs(due.expire(look_of(stream))) == []
+    assert jobs(due.expire(situation_of(stream))) == []
 
 
 def test_partitions_expire_as_wholes(stream: Stream) -> None:
@@ -66,28 +66,28 @@ def test_partitions_expire_as_wholes(stream: Stream) -> None:
     stream.clock.advance(11 * 3600)
     horizon_us = START_US + HOUR_US
     wanted = ExpireJob(stream.table, stream.catalog, horizon_us, horizon_us)
-    assert list(due.expire(look_of(stream))) == [DueJob(wanted, due.EXPIRE_PRIORITY)]
+    assert list(due.expire(situation_of(stream))) == [DueJob(wanted, due.EXPIRE_PRIORITY)]
 
 
 def test_one_expiry_at_a_time(stream: Stream) -> None:
     moved(stream, 0)
     stream.clock.advance(11 * 3600)
-    waiting = look_of(stream, is_pending=lambda table_id, kind: kind == "expire")
+    waiting = situation_of(stream, is_pending=lambda table_id, kind: kind == "expire")
     assert jobs(due.expire(waiting)) == []
-    others = look_of(stream, is_pending=lambda table_id, kind: kind != "expire")
+    others = situation_of(stream, is_pending=lambda table_id, kind: kind != "expire")
     assert len(jobs(due.expire(others))) == 1
 
 
 def test_expiry_does_not_need_spark(stream: Stream) -> None:
     moved(stream, 0)
     stream.clock.advance(11 * 3600)
-    assert len(jobs(due.expire(look_of(stream, allows_background=False)))) == 1
+    assert len(jobs(due.expire(situation_of(stream, allows_background=False)))) == 1
 
 
 def test_a_table_that_is_not_in_memory_is_left_alone(stream: Stream) -> None:
     moved(stream, 0, FAN)
     stream.clock.advance(11 * 3600)
-    dropped = look_of(stream, tables={})
+    dropped = situation_of(stream, tables={})
     assert [*due.expire(dropped), *due.compact(dropped), *due.compact_digests(dropped)] == []
 
 
@@ -96,18 +96,18 @@ def test_a_table_that_is_not_in_memory_is_left_alone(stream: Stream) -> None:
 
 def test_many_files_are_compacted(stream: Stream) -> None:
     moved(stream, 0, FAN - 1)
-    assert jobs(due.compact(look_of(stream))) == []
+    assert jobs(due.compact(situation_of(stream))) == []
     moved(stream, 0)
     cold_us = START_US - HOUR_US
     wanted = CompactJob(stream.table, stream.catalog, stream.storage, cold_us)
-    assert jobs(due.compact(look_of(stream))) == [wanted]
+    assert jobs(due.compact(situation_of(stream))) == [wanted]
 
 
 def test_cold_partitions_are_compacted_sooner(stream: Stream) -> None:
     moved(stream, 0, 2)
-    assert jobs(due.compact(look_of(stream))) == []
+    assert jobs(due.compact(situation_of(stream))) == []
     stream.clock.advance(3 * 3600)
-    assert len(jobs(due.compact(look_of(stream)))) == 1
+    assert len(jobs(due.compact(situation_of(stream)))) == 1
 
 
 @pytest.mark.parametrize(
@@ -118,8 +118,8 @@ def test_compaction_waits(stream: Stream, changes: dict[str, object]) -> None:
     digest = many_partials(stream)
     assert digest.is_digest
     moved(stream, 0, FAN)
-    look = look_of(stream, **changes)
-    assert [*due.compact(look), *due.compact_digests(look)] == []
+    now = situation_of(stream, **changes)
+    assert [*due.compact(now), *due.compact_digests(now)] == []
 
 
 # -- digests
@@ -134,21 +134,21 @@ def many_partials(stream: Stream) -> Table:
 def test_partials_are_merged(stream: Stream) -> None:
     digest = many_partials(stream)
     wanted = DigestCompactJob(digest, stream.table, stream.catalog, stream.storage)
-    assert jobs(due.compact_digests(look_of(stream))) == [wanted]
+    assert jobs(due.compact_digests(situation_of(stream))) == [wanted]
 
 
 def test_few_partials_are_not(stream: Stream) -> None:
     stream.digest()
     moved(stream, 0, 8)
-    assert jobs(due.compact_digests(look_of(stream))) == []
+    assert jobs(due.compact_digests(situation_of(stream))) == []
 
 
 def test_of_two_digests_one_is_merged_at_a_time(stream: Stream) -> None:
     stream.digest()
     many_partials(stream)
     submitted: list[object] = []
-    look = look_of(stream, is_pending=lambda table_id, kind: bool(submitted))
-    for each in due.compact_digests(look):
+    now = situation_of(stream, is_pending=lambda table_id, kind: bool(submitted))
+    for each in due.compact_digests(now):
         submitted.append(each)
     assert len(submitted) == 1
 
@@ -156,24 +156,24 @@ def test_of_two_digests_one_is_merged_at_a_time(stream: Stream) -> None:
 # -- the others
 
 
-def test_others_are_told_at_every_look(stream: Stream) -> None:
-    assert list(due.tell(look_of(stream))) == [DueTelling(True)]
-    assert list(due.tell(look_of(stream, allows_background=False))) == [DueTelling(False)]
+def test_others_are_told_every_time(stream: Stream) -> None:
+    assert list(due.tell(situation_of(stream))) == [DueTelling(True)]
+    assert list(due.tell(situation_of(stream, allows_background=False))) == [DueTelling(False)]
 
 
 def test_tables_that_publish_are_published(stream: Stream) -> None:
-    look = look_of(stream)
-    assert list(due.publish(look)) == []
+    now = situation_of(stream)
+    assert list(due.publish(now)) == []
     table = replace(stream.table, given_settings=FrozenMap({"publish": "delta"}))
-    snapshot = replace(look.snapshot, tables=FrozenMap({"t": table}))
-    assert list(due.publish(replace(look, snapshot=snapshot))) == [DuePublishing(table)]
+    snapshot = replace(now.snapshot, tables=FrozenMap({"t": table}))
+    assert list(due.publish(replace(now, snapshot=snapshot))) == [DuePublishing(table)]
 
 
 def test_snapshots_are_forgotten_now_and_then(stream: Stream) -> None:
-    assert list(due.forget(look_of(stream, since_forgetting_s=MINUTE_S - 1))) == []
+    assert list(due.forget(situation_of(stream, since_forgetting_s=MINUTE_S - 1))) == []
     wanted = DueForgetting(START_US - HOUR_US)
-    assert list(due.forget(look_of(stream, since_forgetting_s=MINUTE_S))) == [wanted]
-    for_ever = look_of(stream, since_forgetting_s=MINUTE_S, time_travel_us=None)
+    assert list(due.forget(situation_of(stream, since_forgetting_s=MINUTE_S))) == [wanted]
+    for_ever = situation_of(stream, since_forgetting_s=MINUTE_S, time_travel_us=None)
     assert list(due.forget(for_ever)) == []
 
 

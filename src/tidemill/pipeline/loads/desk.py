@@ -71,7 +71,7 @@ class WarehouseLoadDesk:
         point("load.committed")
         hot = self.hot(commit.table_id)
         follow_table(hot, self._catalog)
-        hot.announce()
+        hot.listeners.tell(hot)
         deletes = [file.path for file in commit.files if file.kind == FILE_DELETES]
         if deletes:
             self.hot(commit.table_id).forget(commit.replaced, deletes)

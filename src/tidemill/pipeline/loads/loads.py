@@ -7,7 +7,6 @@ recorded here as well, so that it is loaded once.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -36,12 +35,12 @@ from tidemill.pipeline.loading import KNOWN, Taken
 from tidemill.pipeline.loads.appending import Appending
 from tidemill.pipeline.loads.desk import WarehouseLoadDesk
 from tidemill.pipeline.loads.loaded import FileState, look_up, record
+from tidemill.pipeline.loads.options import SourceOptions, option_texts
 from tidemill.pipeline.packages import Listed, list_packages
 from tidemill.pipeline.sources import SourcePoller, SourceStatus, is_as_recorded
 from tidemill.types import quote
 
 LOAD_PRIORITY = 5
-COLUMNS_OPTION = "tidemill.columns"  # where a source keeps its list of columns
 
 
 @dataclass(frozen=True)
@@ -168,31 +167,12 @@ class Loads:
         table = self._catalog.snapshot().table(source.table_id)
         if table is None:
             raise UnknownNameError(f'the table of source "{source.name}" was dropped')
-        options = dict(source.options)
-        columns = json.loads(options.pop(COLUMNS_OPTION, "null"))
-        names = None if columns is None else tuple(columns)
-        load = Load(table, self._storage, packages, source.format, names, options, source.name)
-        return self._submit(load)
+        kept = SourceOptions.of(source.options)
+        what = (packages, source.format, kept.columns, kept.texts, source.name)
+        return self._submit(Load(table, self._storage, *what))
 
     def _submit(self, load: Load) -> JobHandle[LoadReport]:
         digests = DigestDesk(self._catalog)
         hot = self._desk.hot(load.table.table_id)
         job = _LoadJob(load, self._desk, self._clock, digests, hot=hot)
         return self._pipeline.submit(job, LOAD_PRIORITY)
-
-
-def option_texts(options: Mapping[str, object]) -> dict[str, str]:
-    """Options as the catalog keeps them.
-
-    >>> option_texts({"header": True, "delimiter": "|"})
-    {'header': 'true', 'delimiter': '|'}
-    """
-    return {name: _option_text(value) for name, value in options.items()}
-
-
-def _option_text(value: object) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, list | tuple | dict):
-        return json.dumps(value)
-    return str(value)
