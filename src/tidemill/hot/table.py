@@ -36,6 +36,7 @@ from tidemill.hot.frame_meta import AppendMeta, TableState
 from tidemill.hot.intake import Accepted, AppendResult, Sorted, Sorter
 from tidemill.hot.log import Log, SegmentStart
 from tidemill.hot.marks import Marks
+from tidemill.hot.numbers import HistoryNumbers
 from tidemill.hot.offsets import Offsets
 from tidemill.hot.primary import PrimaryKeys
 from tidemill.hot.progress import Progress
@@ -53,6 +54,7 @@ from tidemill.subscribers import Subscribers
 # A larger row goes the long way, where its true size is known and counted.
 ROW_BYTES_MAX = 4 * ROW_BYTES_ESTIMATE
 _NO_HISTORY = NoHistory()
+_NOTHING_MOVED = HistoryNumbers()
 
 
 class HotTable:
@@ -61,16 +63,12 @@ class HotTable:
         table: Table,
         clock: Clock,
         backpressure_wait_us: int,
-        moved_seq: int = 0,
-        reserved_seq: int = 0,
-        loaded: Iterable[tuple[int, int]] = (),
+        numbers: HistoryNumbers = _NOTHING_MOVED,
         environment: Environment = _NO_HISTORY,
         listeners: Subscribers[HotTable] | None = None,
     ) -> None:
-        """``moved_seq``, ``reserved_seq`` and ``loaded`` are the catalog's: what history holds of
-        the rows that came through here, the last number that a load was given, and the ranges of
-        those that were committed. ``listeners`` are told when rows can be read, outside of all
-        locks."""
+        """``numbers`` are what history has of the table. ``listeners`` are told when rows can be
+        read, outside of all locks."""
         assert table.time_column is not None
         settings = table.settings
         self.table = table
@@ -81,10 +79,10 @@ class HotTable:
         )
         self.primary = PrimaryKeys(table.primary_key, table.table_id) if table.primary_key else None
         self.published = Published(table, _indexes_of(table, self.primary))
-        self.published.moved_seq = self.published.last_seq = moved_seq
-        for span in sorted(loaded):
-            if span[1] > moved_seq:
-                self.published.add_loaded(*span)
+        self.published.moved_seq = self.published.last_seq = numbers.moved_seq
+        for span in sorted(numbers.loaded, key=lambda span: span.first_seq):
+            if span.last_seq > numbers.moved_seq:
+                self.published.add_loaded(span.first_seq, span.last_seq)
         self.applied_deletes: frozenset[str] = (
             frozenset()
         )  # files of deletes that memory has carried out
@@ -102,8 +100,8 @@ class HotTable:
         self._clock = clock
         self._time_at = table.schema.get_field_index(table.time_column)
         self._write_lock = threading.RLock()
-        self._next_seq = max(moved_seq, reserved_seq) + 1
-        self._reserved_seq = reserved_seq
+        self._next_seq = max(numbers.moved_seq, numbers.reserved_seq) + 1
+        self._reserved_seq = numbers.reserved_seq
         self._log_holds = 0
 
     def open_log(self, log: Log) -> None:
