@@ -67,7 +67,9 @@ def compact(db: Database, *tables: str) -> int:
     for name in tables:
         table = db.catalog.snapshot().get(name)
         hot = db._hot[table.table_id]
-        while (handle := db._keeping.compaction.compact(table, hot)) is not None:
+        now_us = hot.progress.now_us()
+        cold_us = None if now_us is None else now_us - table.settings["hot"]
+        while (handle := db._keeping.compaction.submit(table, cold_us)) is not None:
             handle.wait()
             jobs += 1
     return jobs

@@ -12,6 +12,7 @@ from textwrap import dedent
 
 import pytest
 import sqlalchemy as sa
+from once import once
 
 from tidemill.catalog.model import NewTable, Snapshot
 from tidemill.catalog.store import Catalog
@@ -95,14 +96,14 @@ def test_a_new_catalog_is_empty_and_has_snapshot_zero(catalog: Catalog) -> None:
 def test_a_table_survives_a_restart_as_it_was(
     catalog: Catalog, reopened: Callable[[], Catalog]
 ) -> None:
-    made = catalog.create_table(
+    made = once(catalog).create_table(
         stream(
             primary_key=("vid", "ts"),
             watermark_delay_us=5 * SECOND_US,
             settings={"hot": "5 minutes", "late": "divert"},
         )
     )
-    catalog.create_index(made.table_id, ["vid", "spd"], method="hash", unique=True)
+    once(catalog).create_index(made.table_id, ["vid", "spd"], method="hash", unique=True)
     before, identity = catalog.snapshot(), catalog.catalog_id
     after = reopened()
     assert after.snapshot() == before
@@ -128,7 +129,7 @@ TYPES = [
 
 def test_every_type_comes_back(catalog: Catalog, reopened: Callable[[], Catalog]) -> None:
     columns = tuple(column(f"c{number}", kind) for number, kind in enumerate(TYPES))
-    made = catalog.create_table(NewTable("every", "reference", columns))
+    made = once(catalog).create_table(NewTable("every", "reference", columns))
     back = reopened().snapshot().get("every")
     assert back.columns == made.columns
     assert back.schema == made.schema
@@ -144,7 +145,7 @@ def test_every_default_comes_back(catalog: Catalog, reopened: Callable[[], Catal
         for n, text in enumerate(given)
     )
     constraints = ("CHECK (c0 <> '')", "UNIQUE (c1, c2)")
-    catalog.create_table(NewTable("t", "reference", columns, constraints=constraints))
+    once(catalog).create_table(NewTable("t", "reference", columns, constraints=constraints))
     back = reopened().snapshot().get("t")
     assert [each.default for each in back.columns] == given
     assert back.columns == columns
@@ -168,11 +169,11 @@ HOSTILE = {
 @pytest.mark.parametrize("name", HOSTILE.values(), ids=HOSTILE.keys())
 def test_hostile_names(catalog: Catalog, reopened: Callable[[], Catalog], name: str) -> None:
     columns = (column("ts", "timestamp"), column(name, "int"))
-    made = catalog.create_table(stream(name, columns=columns, primary_key=(name, "ts")))
-    catalog.create_index(made.table_id, [name], name=name)
-    catalog.create_index(made.table_id, [name])
+    made = once(catalog).create_table(stream(name, columns=columns, primary_key=(name, "ts")))
+    once(catalog).create_index(made.table_id, [name], name=name)
+    once(catalog).create_index(made.table_id, [name])
     with pytest.raises(DuplicateNameError):
-        catalog.create_table(stream(name.lower()))
+        once(catalog).create_table(stream(name.lower()))
     before = catalog.snapshot()
     after = reopened().snapshot()
     assert after == before
@@ -182,13 +183,13 @@ def test_hostile_names(catalog: Catalog, reopened: Callable[[], Catalog], name: 
 
 @pytest.mark.parametrize("name", ["", "a\0b", "\ud800", "x" * 10_001])
 def test_names_that_cannot_be(catalog: Catalog, name: str) -> None:
-    good = catalog.create_table(stream("good"))
+    good = once(catalog).create_table(stream("good"))
     before = catalog.snapshot()
     for attempt in (
-        lambda: catalog.create_table(stream(name)),
-        lambda: catalog.create_table(NewTable("t", "reference", (column(name, "int"),))),
-        lambda: catalog.create_index(good.table_id, ["vid"], name=name),
-        lambda: catalog.set_meta(name, "x"),
+        lambda: once(catalog).create_table(stream(name)),
+        lambda: once(catalog).create_table(NewTable("t", "reference", (column(name, "int"),))),
+        lambda: once(catalog).create_index(good.table_id, ["vid"], name=name),
+        lambda: once(catalog).set_meta(name, "x"),
     ):
         with pytest.raises(DefinitionError):
             attempt()
@@ -198,58 +199,64 @@ def test_names_that_cannot_be(catalog: Catalog, name: str) -> None:
 def test_text_that_postgres_cannot_hold_is_refused_by_both(catalog: Catalog) -> None:
     bad = (column("ts", "timestamp"), column("v", "varchar", default="'\0'"))
     with pytest.raises(DefinitionError, match="NUL"):
-        catalog.create_table(stream(columns=bad))
+        once(catalog).create_table(stream(columns=bad))
     with pytest.raises(DefinitionError, match="NUL"):
-        catalog.set_meta("key", "a\0")
+        once(catalog).set_meta("key", "a\0")
 
 
 def test_names_have_no_case(catalog: Catalog) -> None:
-    made = catalog.create_table(stream("Cars"))
+    made = once(catalog).create_table(stream("Cars"))
     with pytest.raises(DuplicateNameError, match="cARS"):
-        catalog.create_table(stream("cARS"))
-    catalog.create_index(made.table_id, ["VID"], name="By_Car")
-    other = catalog.create_table(stream("other"))
+        once(catalog).create_table(stream("cARS"))
+    once(catalog).create_index(made.table_id, ["VID"], name="By_Car")
+    other = once(catalog).create_table(stream("other"))
     with pytest.raises(DuplicateNameError, match="bY_cAR"):
-        catalog.create_index(other.table_id, ["vid"], name="bY_cAR")
+        once(catalog).create_index(other.table_id, ["vid"], name="bY_cAR")
     assert catalog.snapshot().find_index("by_car").columns == ("vid",)
 
 
 def test_an_index_without_a_name_gets_a_free_one(catalog: Catalog) -> None:
-    table_id = catalog.create_table(stream()).table_id
-    names = [catalog.create_index(table_id, ["vid"]).name for _ in range(3)]
+    table_id = once(catalog).create_table(stream()).table_id
+    names = [once(catalog).create_index(table_id, ["vid"]).name for _ in range(3)]
     assert names == ["cars_vid_idx", "cars_vid_idx1", "cars_vid_idx2"]
 
 
 def test_bad_definitions_change_nothing(catalog: Catalog) -> None:
-    table_id = catalog.create_table(stream()).table_id
+    table_id = once(catalog).create_table(stream()).table_id
     before = catalog.snapshot()
     ts, twice = column("ts", "timestamp"), column("TS", "int")
     attempts: list[tuple[type[Exception], Callable[[], object]]] = [
-        (DefinitionError, lambda: catalog.create_table(stream("t", columns=()))),
-        (DefinitionError, lambda: catalog.create_table(stream("t", columns=(ts, twice)))),
-        (DefinitionError, lambda: catalog.create_table(stream("t", kind="view"))),
-        (DefinitionError, lambda: catalog.create_table(stream("t", time_column=None))),
-        (DefinitionError, lambda: catalog.create_table(stream("t", time_column="spd"))),
-        (UnknownNameError, lambda: catalog.create_table(stream("t", time_column="tss"))),
-        (DefinitionError, lambda: catalog.create_table(stream("t", watermark_delay_us=-1))),
-        (DefinitionError, lambda: catalog.create_table(stream("t", primary_key=("vid",)))),
-        (DefinitionError, lambda: catalog.create_table(stream("t", primary_key=("ts", "TS")))),
-        (UnknownNameError, lambda: catalog.create_table(stream("t", primary_key=("ts", "x")))),
-        (SettingError, lambda: catalog.create_table(stream("t", settings={"hott": "1 s"}))),
-        (SettingError, lambda: catalog.create_table(stream("t", settings={"hot": "soon"}))),
-        (UnknownNameError, lambda: catalog.drop_table(99)),
-        (UnknownNameError, lambda: catalog.drop_index(99)),
-        (UnknownNameError, lambda: catalog.create_index(99, ["vid"])),
-        (UnknownNameError, lambda: catalog.create_index(table_id, ["vidd"])),
-        (DefinitionError, lambda: catalog.create_index(table_id, [])),
-        (DefinitionError, lambda: catalog.create_index(table_id, ["vid", "VID"])),
-        (DefinitionError, lambda: catalog.create_index(table_id, ["vid"], method="gin")),
-        (UnknownNameError, lambda: catalog.alter_settings(99, {"hot": "1 s"})),
-        (SettingError, lambda: catalog.alter_settings(table_id, {"hott": "1 s"})),
-        (SettingError, lambda: catalog.alter_settings(table_id, {"hott": None})),
-        (SettingError, lambda: catalog.alter_settings(table_id, {"hot": "soon"})),
-        (SettingError, lambda: catalog.alter_settings(table_id, {"partition": "2 hours"})),
-        (SettingError, lambda: catalog.replace_table(stream(settings={"x": "1"}))),
+        (DefinitionError, lambda: once(catalog).create_table(stream("t", columns=()))),
+        (DefinitionError, lambda: once(catalog).create_table(stream("t", columns=(ts, twice)))),
+        (DefinitionError, lambda: once(catalog).create_table(stream("t", kind="view"))),
+        (DefinitionError, lambda: once(catalog).create_table(stream("t", time_column=None))),
+        (DefinitionError, lambda: once(catalog).create_table(stream("t", time_column="spd"))),
+        (UnknownNameError, lambda: once(catalog).create_table(stream("t", time_column="tss"))),
+        (DefinitionError, lambda: once(catalog).create_table(stream("t", watermark_delay_us=-1))),
+        (DefinitionError, lambda: once(catalog).create_table(stream("t", primary_key=("vid",)))),
+        (
+            DefinitionError,
+            lambda: once(catalog).create_table(stream("t", primary_key=("ts", "TS"))),
+        ),
+        (
+            UnknownNameError,
+            lambda: once(catalog).create_table(stream("t", primary_key=("ts", "x"))),
+        ),
+        (SettingError, lambda: once(catalog).create_table(stream("t", settings={"hott": "1 s"}))),
+        (SettingError, lambda: once(catalog).create_table(stream("t", settings={"hot": "soon"}))),
+        (UnknownNameError, lambda: once(catalog).drop_table(99)),
+        (UnknownNameError, lambda: once(catalog).drop_index(99)),
+        (UnknownNameError, lambda: once(catalog).create_index(99, ["vid"])),
+        (UnknownNameError, lambda: once(catalog).create_index(table_id, ["vidd"])),
+        (DefinitionError, lambda: once(catalog).create_index(table_id, [])),
+        (DefinitionError, lambda: once(catalog).create_index(table_id, ["vid", "VID"])),
+        (DefinitionError, lambda: once(catalog).create_index(table_id, ["vid"], method="gin")),
+        (UnknownNameError, lambda: once(catalog).alter_settings(99, {"hot": "1 s"})),
+        (SettingError, lambda: once(catalog).alter_settings(table_id, {"hott": "1 s"})),
+        (SettingError, lambda: once(catalog).alter_settings(table_id, {"hott": None})),
+        (SettingError, lambda: once(catalog).alter_settings(table_id, {"hot": "soon"})),
+        (SettingError, lambda: once(catalog).alter_settings(table_id, {"partition": "2 hours"})),
+        (SettingError, lambda: once(catalog).replace_table(stream(settings={"x": "1"}))),
     ]
     for kind, attempt in attempts:
         with pytest.raises(kind):
@@ -265,21 +272,21 @@ def test_time_travel(catalog: Catalog, clock: FakeClock, reopened: Callable[[], 
         clock.advance(10)
 
     clock.advance(10)
-    first = catalog.create_table(stream(settings={"hot": "1 minute"}))
+    first = once(catalog).create_table(stream(settings={"hot": "1 minute"}))
     step()
-    catalog.alter_settings(first.table_id, {"hot": "2 minutes", "late": "reject"})
+    once(catalog).alter_settings(first.table_id, {"hot": "2 minutes", "late": "reject"})
     step()
-    index = catalog.create_index(first.table_id, ["vid"])
+    index = once(catalog).create_index(first.table_id, ["vid"])
     step()
-    catalog.alter_settings(first.table_id, {"hot": None})
+    once(catalog).alter_settings(first.table_id, {"hot": None})
     step()
-    catalog.drop_index(index.index_id)
+    once(catalog).drop_index(index.index_id)
     step()
-    second = catalog.replace_table(stream("CARS", columns=stream().columns[:2]))
+    second = once(catalog).replace_table(stream("CARS", columns=stream().columns[:2]))
     step()
-    catalog.drop_table(second.table_id)
+    once(catalog).drop_table(second.table_id)
     step()
-    catalog.create_table(stream())
+    once(catalog).create_table(stream())
     step()
 
     assert [s.snapshot_id for s in seen] == list(range(9))
@@ -303,14 +310,14 @@ def test_time_travel(catalog: Catalog, clock: FakeClock, reopened: Callable[[], 
 
 
 def test_ids_are_never_used_twice(catalog: Catalog, reopened: Callable[[], Catalog]) -> None:
-    first = catalog.create_table(stream())
-    index = catalog.create_index(first.table_id, ["vid"])
-    catalog.drop_table(first.table_id)
+    first = once(catalog).create_table(stream())
+    index = once(catalog).create_index(first.table_id, ["vid"])
+    once(catalog).drop_table(first.table_id)
     after = reopened()
-    second = after.create_table(stream())
-    third = after.replace_table(stream())
+    second = once(after).create_table(stream())
+    third = once(after).replace_table(stream())
     assert first.table_id < second.table_id < third.table_id
-    assert after.create_index(third.table_id, ["vid"]).index_id > index.index_id
+    assert once(after).create_index(third.table_id, ["vid"]).index_id > index.index_id
 
 
 def test_a_transaction_is_one_snapshot(catalog: Catalog, reopened: Callable[[], Catalog]) -> None:
@@ -332,13 +339,13 @@ def test_a_transaction_is_one_snapshot(catalog: Catalog, reopened: Callable[[], 
     assert set(snapshot.tables) == {"cars"}
     after = reopened()
     assert after.snapshot() == snapshot
-    assert after.get_meta("k") == "v"
+    assert after.records.get_meta("k") == "v"
 
 
 def test_an_exception_undoes_the_whole_transaction(
     catalog: Catalog, reopened: Callable[[], Catalog]
 ) -> None:
-    catalog.create_table(stream())
+    once(catalog).create_table(stream())
     before = catalog.snapshot()
 
     def fail() -> None:
@@ -351,45 +358,45 @@ def test_an_exception_undoes_the_whole_transaction(
     with pytest.raises(KeyboardInterrupt):
         fail()
     assert catalog.snapshot() is before
-    assert catalog.get_meta("k") is None
-    catalog.create_table(stream("next"))
+    assert catalog.records.get_meta("k") is None
+    once(catalog).create_table(stream("next"))
     assert set(reopened().snapshot().tables) == {"cars", "next"}
 
 
 def test_nothing_changed_is_no_snapshot(catalog: Catalog) -> None:
-    made = catalog.create_table(stream(settings={"hot": "1 s"}))
+    made = once(catalog).create_table(stream(settings={"hot": "1 s"}))
     before = catalog.snapshot()
-    assert catalog.alter_settings(made.table_id, {"hot": "1 s", "late": None}) is made
-    catalog.set_meta("k", "v")
+    assert once(catalog).alter_settings(made.table_id, {"hot": "1 s", "late": None}) is made
+    once(catalog).set_meta("k", "v")
     with catalog.transaction():
         pass
     assert catalog.snapshot() is before
 
 
 def test_unchanged_tables_stay_the_same_objects(catalog: Catalog) -> None:
-    made = catalog.create_table(stream())
-    catalog.create_table(stream("other"))
+    made = once(catalog).create_table(stream())
+    once(catalog).create_table(stream("other"))
     assert catalog.snapshot().get("cars") is made
     assert catalog.snapshot().table(made.table_id) is made
 
 
 def test_meta(catalog: Catalog, reopened: Callable[[], Catalog]) -> None:
-    assert catalog.get_meta("a") is None
-    catalog.set_meta("a", "1")
-    catalog.set_meta("a", "2 🌊")
-    catalog.set_meta("b", "")
-    catalog.set_meta("c", "x")
-    catalog.set_meta("c", None)
+    assert catalog.records.get_meta("a") is None
+    once(catalog).set_meta("a", "1")
+    once(catalog).set_meta("a", "2 🌊")
+    once(catalog).set_meta("b", "")
+    once(catalog).set_meta("c", "x")
+    once(catalog).set_meta("c", None)
     after = reopened()
-    assert [after.get_meta(key) for key in "abc"] == ["2 🌊", "", None]
+    assert [after.records.get_meta(key) for key in "abc"] == ["2 🌊", "", None]
 
 
 def test_a_clock_that_goes_back_does_not_confuse_time_travel(
     catalog: Catalog, clock: FakeClock
 ) -> None:
-    catalog.create_table(stream("a"))
+    once(catalog).create_table(stream("a"))
     clock.advance(-500)
-    catalog.create_table(stream("b"))
+    once(catalog).create_table(stream("b"))
     first, second = catalog.snapshot(1), catalog.snapshot(2)
     assert second.committed_at_us >= first.committed_at_us
     assert catalog.snapshot_at(second.committed_at_us) == second
@@ -401,8 +408,8 @@ def test_a_closed_catalog_says_so(catalog: Catalog) -> None:
     for attempt in (
         catalog.snapshot,
         lambda: catalog.snapshot_at(0),
-        lambda: catalog.get_meta("k"),
-        lambda: catalog.create_table(stream()),
+        lambda: catalog.records.get_meta("k"),
+        lambda: once(catalog).create_table(stream()),
     ):
         with pytest.raises(ClosedError):
             attempt()
@@ -450,7 +457,7 @@ def test_readers_never_see_half_a_commit(catalog: Catalog) -> None:
 def test_writers_take_turns(catalog: Catalog, reopened: Callable[[], Catalog]) -> None:
     def write(writer: int) -> None:
         for number in range(10):
-            catalog.create_table(stream(f"t{writer}_{number}"))
+            once(catalog).create_table(stream(f"t{writer}_{number}"))
 
     writers = [threading.Thread(target=write, args=(writer,)) for writer in range(4)]
     for writer in writers:
@@ -548,11 +555,11 @@ def test_a_catalog_that_cannot_be_used(
 
 def test_a_stranger_who_wrote_stops_us(url: str, catalog: Catalog, open_catalog: Open) -> None:
     """Behind our back, which ownership should prevent: better to stop than to overwrite."""
-    catalog.create_table(stream())
+    once(catalog).create_table(stream())
     _execute(url, "INSERT INTO tidemill_snapshots VALUES (2, 1, 'stranger')", UNSUMMED)
     for _ in range(2):
         with pytest.raises(CatalogError, match="changed by another process"):
-            catalog.create_table(stream("other"))
+            once(catalog).create_table(stream("other"))
     assert catalog.snapshot().snapshot_id == 1
     catalog.close()
     assert open_catalog().snapshot().snapshot_id == 2
@@ -576,12 +583,12 @@ def test_a_commit_of_unknown_outcome_is_looked_up(
 
     monkeypatch.setattr(dialect, "do_commit", broken)
     if committed:
-        catalog.create_table(stream())
+        once(catalog).create_table(stream())
     else:
         with pytest.raises(CatalogError):
-            catalog.create_table(stream())
+            once(catalog).create_table(stream())
     assert (catalog.snapshot().find("cars") is not None) is committed
-    catalog.create_table(stream("next"))
+    once(catalog).create_table(stream("next"))
     assert ("cars" in reopened().snapshot().tables) is committed
 
 
@@ -598,10 +605,10 @@ def test_no_exception_of_the_driver_escapes(
         with monkeypatch.context() as patch:
             patch.setattr(dialect, method, broken)
             with pytest.raises(CatalogError, match="catalog"):
-                catalog.create_table(stream("x"))
+                once(catalog).create_table(stream("x"))
             if method == "do_execute":
                 with pytest.raises(CatalogError):
-                    catalog.get_meta("k")
+                    catalog.records.get_meta("k")
                 with pytest.raises(CatalogError):
                     catalog.snapshot_at(before.committed_at_us - 1)
     assert catalog.snapshot() is before
@@ -623,14 +630,14 @@ def test_postgres_refuses_a_second_owner(postgres: object, clock: FakeClock) -> 
 def test_postgres_survives_a_lost_connection(postgres: object, clock: FakeClock) -> None:
     catalog = Catalog.open(postgres.new_url(), clock)
     try:
-        catalog.create_table(stream())
+        once(catalog).create_table(stream())
         _terminate(postgres, catalog)
-        catalog.create_table(stream("while_idle"))
+        once(catalog).create_table(stream("while_idle"))
         with pytest.raises(CatalogError, match="lost its connection") as caught:
             _terminate_in_transaction(postgres, catalog)
         assert caught.value.hint
         assert set(catalog.snapshot().tables) == {"cars", "while_idle"}
-        catalog.create_table(stream("after"))
+        once(catalog).create_table(stream("after"))
         assert catalog.snapshot(2).find("while_idle") is not None
     finally:
         catalog.close()
@@ -644,12 +651,12 @@ def test_postgres_lost_to_another_owner(postgres: object, clock: FakeClock) -> N
         second = Catalog.open(url, clock)
         try:
             with pytest.raises(OwnedError):
-                first.create_table(stream("mine"))
-            second.create_table(stream("theirs"))
+                once(first).create_table(stream("mine"))
+            once(second).create_table(stream("theirs"))
         finally:
             second.close()
         with pytest.raises(CatalogError, match="changed by another process"):
-            first.create_table(stream("mine"))
+            once(first).create_table(stream("mine"))
     finally:
         first.close()
     last = Catalog.open(url, clock)

@@ -170,7 +170,7 @@ def test_whatever_happens_only_rows_inside_are_seen(tmp_path: Path, seed: int) -
             compact(world.db, "s") if random_of.random() < 0.3 else None
         elif step == "seal":
             (hot,) = world.db._hot.values()
-            hot._seal()
+            hot.publisher.seal()
             hot.expire()
             world.db._keeping.look() if random_of.random() < 0.5 else None
         else:

@@ -791,7 +791,7 @@ def test_files_of_a_dropped_view_go_with_vacuum(tmp_path: Path, clock: FakeClock
         flush(db, "s")
         db.sql("VACUUM")
         left = {path for path, *_ in db._keeping.storage.list("")}
-        assert left == db.catalog.known_paths()
+        assert left == db.catalog.records.known_paths()
         assert len(left) == 2
 
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from once import once
 from warehouses import compact, open_inline, quiet
 
 import tidemill
@@ -241,7 +242,7 @@ def forget_settings(folder: Path) -> None:
     """Make it a warehouse of a release that kept none."""
     catalog = Catalog.open(sqlite_url(folder / "catalog.sqlite"), WallClock())
     for name in ("storage", "time_travel"):
-        catalog.set_meta(f"setting.{name}", None)
+        once(catalog).set_meta(f"setting.{name}", None)
     catalog.close()
 
 

@@ -166,9 +166,9 @@ def _check_files(db: tidemill.Database) -> None:
     def there() -> set[str]:
         return {path for path, *_ in db._keeping.storage.list("")}
 
-    assert db.catalog.known_paths() <= there(), "a file that the catalog names is missing"
+    assert db.catalog.records.known_paths() <= there(), "a file that the catalog names is missing"
     db.sql("VACUUM")
-    assert db.catalog.known_paths() == there(), "VACUUM left an orphan, or took too much"
+    assert db.catalog.records.known_paths() == there(), "VACUUM left an orphan, or took too much"
 
 
 def _examine(db: tidemill.Database, ended: dict[int, int], draw: random.Random) -> dict[int, int]:

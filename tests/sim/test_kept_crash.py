@@ -112,7 +112,7 @@ def check_views(db: tidemill.Database) -> None:
 
 def check_files(db: tidemill.Database) -> None:
     db.sql("VACUUM")
-    assert {path for path, *_ in db._keeping.storage.list("")} == db.catalog.known_paths()
+    assert {path for path, *_ in db._keeping.storage.list("")} == db.catalog.records.known_paths()
 
 
 # -- named points

@@ -335,10 +335,10 @@ class Machine(RuleBasedStateMachine):
         orphan = self.path / "data" / "1" / "orphan.parquet"
         orphan.parent.mkdir(parents=True, exist_ok=True)
         orphan.touch()
-        known = self.db.catalog.known_paths()
+        known = self.db.catalog.records.known_paths()
         self.db.sql("VACUUM")
         left = {path for path, *_ in self.db._keeping.storage.list("")}
-        assert left == self.db.catalog.known_paths() <= known
+        assert left == self.db.catalog.records.known_paths() <= known
 
     def expire_files(self, name: str) -> None:
         table = self.db.catalog.snapshot().get(name)
@@ -604,7 +604,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Small blocks and segments; retention only when the history says so."""
     monkeypatch.setattr("tidemill.hot.published.BLOCK_ROWS", 8)
     monkeypatch.setattr("tidemill.hot.published.BLOCK_ROWS_MAX", 16)
-    monkeypatch.setattr("tidemill.hot.published.ROWS_PENDING_MAX", 4)
+    monkeypatch.setattr("tidemill.hot.tail.ROWS_PENDING_MAX", 4)
     monkeypatch.setattr("tidemill.hot.tier.EXPIRE_EVERY_S", 1e9)
     monkeypatch.setattr("tidemill.config.MEMORY_BYTES_MIN", 1)
     with quiet():

@@ -364,7 +364,7 @@ def test_files_stay_while_a_reader_holds_their_snapshot(tmp_path: Path) -> None:
         files = len(list(db._keeping.storage.list("")))
         assert db.sql("VACUUM").message.startswith("VACUUM ")
         left = {path for path, *_ in db._keeping.storage.list("")}
-        assert left == db.catalog.known_paths()
+        assert left == db.catalog.records.known_paths()
         assert len(left) < files
         assert db.sql("SELECT count(*) FROM t").fetchall() == [(140,)]
 

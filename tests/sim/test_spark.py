@@ -54,9 +54,9 @@ def _check(db: Database, rows: int) -> None:
 
 
 def _check_files(db: Database) -> None:
-    assert db.catalog.known_paths() <= _there(db)
+    assert db.catalog.records.known_paths() <= _there(db)
     db.sql("VACUUM")
-    assert _there(db) == db.catalog.known_paths()
+    assert _there(db) == db.catalog.records.known_paths()
 
 
 def _there(db: Database) -> set[str]:
@@ -75,7 +75,7 @@ def test_a_worker_that_dies_in_a_move_is_made_up_for(
         with suppress(PipelineError):  # if a task was unlucky four times
             db.sql("FLUSH t")
         _check(db, rows)
-        assert len(_there(db)) > len(db.catalog.known_paths()), "nobody died"
+        assert len(_there(db)) > len(db.catalog.records.known_paths()), "nobody died"
         _check_files(db)
     with open_inline(tmp_path / "w") as db:
         _check(db, rows)
@@ -93,7 +93,7 @@ def test_when_all_workers_die_the_move_fails_and_nothing_is_lost(
         with pytest.raises(PipelineError):
             db.sql("FLUSH t")
         _check(db, rows)
-        assert db.catalog.known_paths() == set()
+        assert db.catalog.records.known_paths() == set()
         assert db.sql("SELECT state FROM tidemill.jobs").fetchall() == [("failed",)]
         db.append("t", w.rows_of(3))
         rows += w.BATCH_ROWS

@@ -96,7 +96,7 @@ def _check(db: tidemill.Database, moves_all: bool) -> None:
         _check_views(db)
     db.sql("VACUUM")
     there = {path for path, *_ in db._keeping.storage.list("")}
-    assert there == db.catalog.known_paths()
+    assert there == db.catalog.records.known_paths()
 
 
 def _check_views(db: tidemill.Database) -> None:

@@ -9,11 +9,13 @@ from tidemill.assembly.events import Events
 from tidemill.assembly.store import Store
 from tidemill.closing import Closing
 from tidemill.hot.log import Files
+from tidemill.hot.numbers import HistoryNumbers
 from tidemill.hot.recovery import Recovered
 from tidemill.hot.table import HotTable
-from tidemill.hot.tier import HotTier, boundary_in
+from tidemill.hot.tier import HotTier
+from tidemill.pipeline.board import JobBoard
 from tidemill.pipeline.executor import Executor, make_executor
-from tidemill.pipeline.jobs import JobBoard, Pipeline
+from tidemill.pipeline.jobs import Pipeline
 from tidemill.pipeline.keeping import Keeping
 from tidemill.pipeline.lifetime import Lifetime
 from tidemill.pipeline.spark import SparkRuntime
@@ -56,7 +58,7 @@ def open_memory(store: Store, files: Files, events: Events, closing: Closing) ->
     closing.add(tier.close)
     snapshot = store.catalog.snapshot()
     streaming = (table for table in snapshot.tables.values() if table.is_streaming)
-    recovered = tier.open(streaming, partial(boundary_in, snapshot))
+    recovered = tier.open(streaming, partial(HistoryNumbers.of, snapshot))
     return Memory(runtime, executor, life, pipeline, keeping, tier, recovered)
 
 

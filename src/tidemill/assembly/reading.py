@@ -13,7 +13,7 @@ from tidemill.federation.reference_rows import ReferenceRows
 from tidemill.federation.routes import Router, Spark
 from tidemill.federation.runner import Runner, ViewReader
 from tidemill.federation.scatter import Scatter
-from tidemill.federation.system import ContributedRows, SystemTables
+from tidemill.federation.system import SystemTables
 from tidemill.history.guard import Guard
 from tidemill.pipeline.executor import InlineExecutor
 from tidemill.pipeline.loads.appending import Appending
@@ -24,6 +24,8 @@ from tidemill.pipeline.spark_state import spark_rows
 from tidemill.sql.spark import SPARK_SETTINGS
 from tidemill.statements.spark_route import SparkSqlRoute
 from tidemill.stream.counting import LiveRows
+from tidemill.system.registry import WarehouseTables
+from tidemill.system.state import ContributedRows, State
 from tidemill.views.registry import House, Views
 
 
@@ -94,14 +96,14 @@ def build_system_tables(
     costs: RouteCosts,
 ) -> SystemTables:
     catalog = store.catalog
-    return SystemTables(
+    state = State(
         catalog.snapshot,
         memory.tier.tables,
         store.references.row_count,
         store.settings,
         jobs=memory.pipeline.board.records,
         moves=memory.keeping.mover.records,
-        packages=catalog.packages,
+        packages=catalog.records.packages,
         snapshots=catalog.snapshots,
         sources_state=loads.status,
         live_rows=LiveRows(store.duck, store.storage),
@@ -111,6 +113,7 @@ def build_system_tables(
         queries=executions.running,
         costs=costs.rows,
     )
+    return WarehouseTables(state)
 
 
 def build_router(store: Store, memory: Memory, runner: Runner, costs: RouteCosts) -> Router:

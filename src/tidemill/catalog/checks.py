@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from tidemill.catalog.commits import SeqRange
 from tidemill.catalog.model import (
     DIGEST,
     FILE_DIGEST,
@@ -26,6 +27,7 @@ from tidemill.catalog.model import (
     NewFile,
     NewTable,
     Package,
+    Reservation,
     Snapshot,
     Source,
     Table,
@@ -189,13 +191,14 @@ def check_moved(history: History, moved_seq: int | None) -> int:
     return moved_seq
 
 
-def check_reserved(history: History, reserved: Sequence[tuple[int, int]]) -> None:
+def check_reserved(history: History, reserved: Sequence[SeqRange]) -> None:
     """Numbers belong to one load: those of two overlap only if one was committed twice."""
-    taken = [(each.first_seq, each.last_seq) for each in history.reservations]
-    for number, (first, last) in enumerate(reserved):
-        assert 0 < first <= last, (first, last)
-        for other_first, other_last in (*taken, *reserved[:number]):
-            if first <= other_last and other_first <= last:
+    for number, asked in enumerate(reserved):
+        first, last = asked.first_seq, asked.last_seq
+        assert 0 < first <= last, asked
+        others: list[SeqRange | Reservation] = [*history.reservations, *reserved[:number]]
+        for other in others:
+            if first <= other.last_seq and other.first_seq <= last:
                 raise ConflictError(
                     f"numbers {first} to {last} of the table with id {history.table_id} "
                     "belong to a load that was committed before",

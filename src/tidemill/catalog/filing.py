@@ -13,6 +13,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from tidemill.catalog import schema
+from tidemill.catalog.commits import Mark
 from tidemill.catalog.frozen import FrozenMap
 from tidemill.catalog.model import (
     Bound,
@@ -196,8 +197,8 @@ def put_progress(run: Run, table_id: int, progress: str) -> None:
     run(_PUT_PROGRESS, {"table_id": table_id, "reserved_seq": 0, "progress": progress})
 
 
-def put_marks(run: Run, table_id: int, marks: Iterable[tuple[int, int]]) -> None:
-    """Marks as (moment, sequence number); neither goes back, though people set clocks back."""
+def put_marks(run: Run, table_id: int, marks: Iterable[Mark]) -> None:
+    """Neither moments nor sequence numbers go back, though people set clocks back."""
     last = run(_LAST_MARK, {"table_id": table_id}).one_or_none()
     at_us, seq = last or (None, 0)
     kept: dict[int, int] = {}

@@ -4,6 +4,7 @@
 2. A transaction (``transaction``) writes rows and makes the next snapshot beside the old one;
    when the database has committed, the new object takes the old one's place. Writers take turns.
 3. Rows are never changed, only ended, so an older snapshot can be read back until it expires.
+   What is known besides snapshots is asked of ``records``.
 4. A commit of unknown outcome (the connection broke while it was under way) is looked up. If even
    that fails, or if somebody else wrote, the catalog refuses to go on: it must be opened again.
 """
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,28 +21,9 @@ import sqlalchemy as sa
 
 from tidemill.catalog import schema
 from tidemill.catalog.connections import Connections
-from tidemill.catalog.lookups import (
-    find_move,
-    read_dropped_files,
-    read_known_files,
-    read_known_paths,
-    read_packages,
-    read_progress,
-    read_seq_at,
-    read_snapshots,
-)
+from tidemill.catalog.lookups import find_move, read_snapshots
 from tidemill.catalog.migrations import migrate
-from tidemill.catalog.model import (
-    DataFile,
-    History,
-    Index,
-    NewFile,
-    NewTable,
-    Package,
-    Snapshot,
-    Source,
-    Table,
-)
+from tidemill.catalog.model import Snapshot
 from tidemill.catalog.owner import describe_process
 from tidemill.catalog.reading import (
     find_snapshot,
@@ -50,6 +32,7 @@ from tidemill.catalog.reading import (
     read_head,
     read_snapshot,
 )
+from tidemill.catalog.records import Records
 from tidemill.catalog.transaction import Transaction
 from tidemill.catalog.urls import parse_url
 from tidemill.clock import Clock, from_us
@@ -67,6 +50,7 @@ class Catalog:
         self._writing_thread: int | None = None
         self._refusal: CatalogError | None = None
         self._closed = False
+        self.records = Records(self._reading)
         with connections.write() as connection, connections.translated():
             head = read_head(connection)
             if head is None:
@@ -240,154 +224,11 @@ class Catalog:
             and made.snapshot_id != self._current.snapshot_id
         )
 
-    def create_table(self, new: NewTable) -> Table:
-        with self.transaction() as change:
-            return change.create_table(new)
-
-    def replace_table(self, new: NewTable) -> Table:
-        with self.transaction() as change:
-            return change.replace_table(new)
-
-    def drop_table(self, table_id: int) -> Table:
-        with self.transaction() as change:
-            return change.drop_table(table_id)
-
-    def rename_table(self, table_id: int, name: str) -> Table:
-        with self.transaction() as change:
-            return change.rename_table(table_id, name)
-
-    def alter_definition(self, table_id: int, definition: str | None) -> Table:
-        with self.transaction() as change:
-            return change.alter_definition(table_id, definition)
-
-    def create_index(
-        self,
-        table_id: int,
-        columns: Sequence[str],
-        *,
-        name: str | None = None,
-        method: str = "ordered",
-        unique: bool = False,
-    ) -> Index:
-        with self.transaction() as change:
-            return change.create_index(table_id, columns, name=name, method=method, unique=unique)
-
-    def drop_index(self, index_id: int) -> Index:
-        with self.transaction() as change:
-            return change.drop_index(index_id)
-
-    def alter_settings(self, table_id: int, changes: Mapping[str, str | None]) -> Table:
-        with self.transaction() as change:
-            return change.alter_settings(table_id, changes)
-
-    def create_source(
-        self,
-        name: str,
-        table_id: int,
-        pattern: str,
-        format: str,
-        options: Mapping[str, str] | None = None,
-        every_us: int | None = None,
-    ) -> Source:
-        with self.transaction() as change:
-            return change.create_source(name, table_id, pattern, format, options, every_us)
-
-    def drop_source(self, source_id: int) -> Source:
-        with self.transaction() as change:
-            return change.drop_source(source_id)
-
-    def commit_files(
-        self,
-        table_id: int,
-        add: Sequence[NewFile] = (),
-        drop: Sequence[int] = (),
-        *,
-        moved_seq: int | None = None,
-        progress: str | None = None,
-        reserved: Sequence[tuple[int, int]] = (),
-        packages: Sequence[Package] = (),
-        marks: Sequence[tuple[int, int]] = (),
-        replaced: Sequence[NewFile] = (),
-    ) -> History:
-        """Change a table's history by one snapshot (see ``Transaction.commit_files``)."""
-        with self.transaction() as change:
-            return change.commit_files(
-                table_id,
-                add,
-                drop,
-                moved_seq=moved_seq,
-                progress=progress,
-                reserved=reserved,
-                packages=packages,
-                marks=marks,
-                replaced=replaced,
-            )
-
-    def reserve(self, table_id: int, first_seq: int, last_seq: int) -> None:
-        """Set numbers apart for a load; on return they are safe from being given out again."""
-        with self.transaction() as change:
-            change.reserve(table_id, first_seq, last_seq)
-
-    def add_packages(self, table_id: int, packages: Sequence[Package]) -> None:
-        with self.transaction() as change:
-            change.add_packages(table_id, packages)
-
-    def expire_snapshots(self, before_us: int, pinned: Collection[int] = ()) -> list[str]:
-        """Forget snapshots superseded at ``before_us``, but none that is pinned or newer than one.
-
-        Gives the paths of files that no snapshot sees any more; they are the caller's to delete.
-        """
-        with self.transaction() as change:
-            return change.expire_snapshots(before_us, pinned)
-
-    def progress(self, table_id: int) -> str | None:
-        """The text that the last commit of files with one left."""
+    @contextmanager
+    def _reading(self) -> Iterator[sa.Connection]:
         self._require_open()
         with self._connections.read() as connection:
-            return read_progress(connection, table_id)
-
-    def packages(self, table_id: int, names: Iterable[str] | None = None) -> list[Package]:
-        """Packages of a table, all or those of some names, oldest first."""
-        self._require_open()
-        with self._connections.read() as connection:
-            return read_packages(connection, table_id, names)
-
-    def seq_at(self, table_id: int, at_us: int) -> int | None:
-        """The last sequence number at a moment, as far as marks tell."""
-        self._require_open()
-        with self._connections.read() as connection:
-            return read_seq_at(connection, table_id, at_us)
-
-    def dropped_files(self, table_id: int, after_id: int, upto_id: int) -> list[DataFile]:
-        """The files of a table that were named after one snapshot and were gone with another, and
-        all files of replaced rows that were named since: what neither of the two can read."""
-        self._require_open()
-        with self._connections.read() as connection:
-            return read_dropped_files(connection, table_id, after_id, upto_id)
-
-    def known_paths(self) -> set[str]:
-        """The paths of all files that some snapshot, also an older one, may see."""
-        self._require_open()
-        with self._connections.read() as connection:
-            return read_known_paths(connection)
-
-    def known_files(self) -> list[DataFile]:
-        """All files that some snapshot, also an older one, may see."""
-        self._require_open()
-        with self._connections.read() as connection:
-            return read_known_files(connection)
-
-    def get_meta(self, key: str) -> str | None:
-        """The text kept under a key of the database."""
-        self._require_open()
-        with self._connections.read() as connection:
-            wanted = sa.select(schema.meta.c.value).where(schema.meta.c.key == key)
-            value: str | None = connection.scalar(wanted)
-        return value
-
-    def set_meta(self, key: str, value: str | None) -> None:
-        with self.transaction() as change:
-            change.set_meta(key, value)
+            yield connection
 
     def _require_open(self) -> None:
         if self._closed:

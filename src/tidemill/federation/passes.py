@@ -27,7 +27,7 @@ from tidemill.federation.resolving import (
     put_reference,
     resolve,
 )
-from tidemill.federation.system.information import CATALOG
+from tidemill.federation.system import CATALOG
 from tidemill.sql import predicates
 from tidemill.sql.calls import SEQ, StreamTable
 from tidemill.sql.latest import newest_wanted

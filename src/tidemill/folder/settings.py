@@ -29,12 +29,13 @@ def belonging(path: Path, catalog: Catalog, settings: Settings) -> Settings:
     for name, setting in settings.registry.items():
         if not setting.is_kept:
             continue
-        value = catalog.get_meta(_KEY + name)
+        value = catalog.records.get_meta(_KEY + name)
         chosen = settings.text(name) if value is None or name in settings.given else value
         if chosen != value and name == "storage":
             chosen = _checked_storage(path, catalog, settings, value)
         if chosen != value:
-            catalog.set_meta(_KEY + name, chosen)
+            with catalog.transaction() as change:
+                change.set_meta(_KEY + name, chosen)
             if value is not None:
                 _log.info('%s: setting %s changes from "%s" to "%s"', path, name, value, chosen)
         kept[name] = chosen
@@ -46,7 +47,7 @@ def _checked_storage(path: Path, catalog: Catalog, settings: Settings, kept: str
     chosen = _portable(path, settings.text("storage"))
     new = storage_of(path, chosen)
     old = storage_of(path, settings.registry["storage"].default if kept is None else kept)
-    known = catalog.known_paths()
+    known = catalog.records.known_paths()
     if kept is not None and new == old:
         return kept
     if not known:

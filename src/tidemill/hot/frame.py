@@ -1,14 +1,14 @@
 """Frames: how one accepted batch is written in the log, and read again.
 
-A frame is a fixed header, a small msgpack *meta* and the Arrow IPC bytes of the batch, padded to
-eight bytes:
+A frame is a fixed header, a small *meta* (``frame_meta``) and the Arrow IPC bytes of the batch,
+padded to eight bytes:
 
     magic | kind | body length | crc32 | first sequence number | meta length | meta | sections
 
 The checksum covers all that follows it. One frame is one acknowledgement: the rows stored, the
 rows diverted to ``$late`` and ``$rejected``, the source's offset and the counters stand or fall
-together. Kind ARROW carries record batches; kind ROWS carries single rows as msgpack, because
-building an Arrow batch for one row costs ten times more than the rest of its way.
+together. Single rows stand in the meta, because building an Arrow batch for one row costs ten
+times more than the rest of its way.
 
 A large batch is written from the producer's own buffers, which somebody may still change. Its
 checksum is taken from the file when all else stands there, and the header goes last (``Layout``).
@@ -17,23 +17,26 @@ checksum is taken from the file when all else stands there, and the header goes 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
-import ormsgpack
 import pyarrow as pa
 
 from tidemill.checksums import crc32
+from tidemill.hot.frame_meta import (
+    FrameKind,
+    FrameMeta,
+    Row,
+    SectionSize,
+    decode_meta,
+    encode_meta,
+    encode_rows_meta,
+)
 from tidemill.hot.message import Message
 
-ARROW = 1
-ROWS = 2
-STATE = 3  # the first frame of a segment: the table's state before it
-
-STORED, LATE, REJECTED = "s", "l", "r"
-BOOT = "boot"  # in the meta of a STATE frame: which run of the machine wrote the segment
+STORED, LATE, REJECTED = "s", "l", "r"  # what sections hold
 
 _MAGIC = b"TMf1"
 _HEADER = struct.Struct("<4sIQIIQ")  # magic, kind, body bytes, crc32, meta bytes, first seq
@@ -41,19 +44,31 @@ _CHECKED = struct.Struct("<IQIQ")  # kind, body bytes, meta bytes, first seq
 HEADER_BYTES = _HEADER.size
 _ALIGN = 8
 _PADS = [b"\0" * count for count in range(_ALIGN)]
+_ROWS = int(FrameKind.ROWS)
 
-Section: TypeAlias = pa.Buffer | Message
+Content: TypeAlias = pa.Buffer | Message
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Bytes behind the meta: a record batch of rows stored, late or rejected."""
+
+    name: str
+    content: Content
+
+
+@dataclass(frozen=True, slots=True)
 class Frame:
-    """A frame as read: ``sections`` are (name, buffer) pairs in the order written."""
+    """A frame as read, with its sections in the order written."""
 
-    kind: int
     first_seq: int
-    meta: Mapping[str, Any]
-    sections: tuple[tuple[str, pa.Buffer], ...]
+    meta: FrameMeta
+    sections: tuple[Section, ...]
     size: int
+
+    def contents(self, name: str) -> list[Content]:
+        """The sections of one name."""
+        return [section.content for section in self.sections if section.name == name]
 
 
 class TornError(Exception):
@@ -86,35 +101,34 @@ class Layout:
         )
 
 
-def lay_out(
-    kind: int, first_seq: int, meta: Mapping[str, Any], sections: Sequence[tuple[str, Section]]
-) -> Layout:
-    packed = ormsgpack.packb({**meta, "x": [[name, part.size] for name, part in sections]})
+def lay_out(first_seq: int, meta: FrameMeta, sections: Sequence[Section]) -> Layout:
+    packed = encode_meta(meta, [SectionSize(each.name, each.content.size) for each in sections])
     parts: list[bytes | memoryview] = [packed, _PADS[-len(packed) % _ALIGN]]
     places, at = [], HEADER_BYTES + len(packed) + -len(packed) % _ALIGN
-    for _, section in sections:
-        pieces = section.parts if isinstance(section, Message) else (section,)
+    for section in sections:
+        content, size = section.content, section.content.size
+        pieces = content.parts if isinstance(content, Message) else (content,)
         parts += [memoryview(piece) for piece in pieces]
-        parts.append(_PADS[-section.size % _ALIGN])
+        parts.append(_PADS[-size % _ALIGN])
         places.append(at)
-        at += section.size + -section.size % _ALIGN
-    return Layout(kind, first_seq, len(packed), tuple(parts), tuple(places))
+        at += size + -size % _ALIGN
+    return Layout(int(meta.kind), first_seq, len(packed), tuple(parts), tuple(places))
 
 
 def encode(
-    kind: int, first_seq: int, meta: Mapping[str, Any], sections: Sequence[tuple[str, Section]]
+    first_seq: int, meta: FrameMeta, sections: Sequence[Section] = ()
 ) -> list[bytes | memoryview]:
     """The buffers of a frame, ready for one gathered write."""
-    laid = lay_out(kind, first_seq, meta, sections)
+    laid = lay_out(first_seq, meta, sections)
     return [laid.header(laid.parts), *laid.parts]
 
 
-def encode_row(first_seq: int, row: tuple[Any, ...], newest_us: int | None, at_us: int) -> bytes:
+def encode_row(first_seq: int, row: Row, newest_us: int | None, at_us: int) -> bytes:
     """A frame with one stored row, in as few steps as possible."""
-    packed = ormsgpack.packb({"n": newest_us, "a": at_us, "o": (row,)})
+    packed = encode_rows_meta((row,), newest_us, at_us)
     body = packed + _PADS[-len(packed) % _ALIGN]
-    crc = crc32(body, crc32(_CHECKED.pack(ROWS, len(body), len(packed), first_seq)))
-    return _HEADER.pack(_MAGIC, ROWS, len(body), crc, len(packed), first_seq) + body
+    crc = crc32(body, crc32(_CHECKED.pack(_ROWS, len(body), len(packed), first_seq)))
+    return _HEADER.pack(_MAGIC, _ROWS, len(body), crc, len(packed), first_seq) + body
 
 
 def read_at(buffer: pa.Buffer, offset: int) -> Frame:
@@ -132,12 +146,12 @@ def read_at(buffer: pa.Buffer, offset: int) -> Frame:
     fields = _CHECKED.pack(kind, body_bytes, meta_bytes, first_seq)
     if crc32(body, crc32(fields)) != crc:
         raise TornError("the checksum of the frame is wrong")
-    meta = ormsgpack.unpackb(body[:meta_bytes])
+    decoded = decode_meta(kind, body[:meta_bytes])
     sections, at = [], start + meta_bytes + -meta_bytes % _ALIGN
-    for name, size in meta.get("x", ()):
-        sections.append((name, buffer.slice(at, size)))
-        at += size + -size % _ALIGN
-    return Frame(kind, first_seq, meta, tuple(sections), HEADER_BYTES + body_bytes)
+    for each in decoded.sections:
+        sections.append(Section(each.name, buffer.slice(at, each.size)))
+        at += each.size + -each.size % _ALIGN
+    return Frame(first_seq, decoded.meta, tuple(sections), HEADER_BYTES + body_bytes)
 
 
 def peek(view: memoryview, offset: int) -> tuple[int, int]:

@@ -7,7 +7,7 @@ Whatever the table says, every row is counted once: rows_in = stored + late + re
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -20,42 +20,12 @@ from tidemill.errors import DuplicateKeyError, LateRowsError
 from tidemill.hot import keys
 from tidemill.hot.primary import Key, PrimaryKeys
 from tidemill.hot.progress import Progress
-from tidemill.hot.published import Published, Unit
+from tidemill.hot.published import Published
 from tidemill.rendering import rows_as_json
 from tidemill.result import AppendResult as AppendResult
 
 FindKeys = Callable[[pa.RecordBatch], dict[Key, int]]
 """Which keys of a batch history holds, with the sequence number of each."""
-
-
-@dataclass
-class Counters:
-    """rows_in = stored + late + rejected, always.
-
-    The rest are parts of these: ``ignored`` of rejected (repeated keys that on_conflict = 'ignore'
-    dropped), ``late_stored`` and ``replaced`` of stored."""
-
-    rows_in: int = 0
-    stored: int = 0
-    late: int = 0
-    rejected: int = 0
-    ignored: int = 0
-    late_stored: int = 0
-    replaced: int = 0
-
-    def add(self, unit: Unit, ignored: int, late_stored: int) -> None:
-        late = unit.late.num_rows if unit.late is not None else 0
-        rejected = ignored + (unit.rejected.num_rows if unit.rejected is not None else 0)
-        self.rows_in += unit.row_count + late + rejected
-        self.stored += unit.row_count
-        self.late += late
-        self.rejected += rejected
-        self.ignored += ignored
-        self.late_stored += late_stored
-        self.replaced += len(unit.replaced)
-
-    def dump(self) -> dict[str, int]:
-        return asdict(self)
 
 
 @dataclass(frozen=True)

@@ -22,12 +22,12 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import pyarrow as pa
 
@@ -35,6 +35,7 @@ from tidemill.errors import CorruptLogError, DiskFullError, DurabilityError
 from tidemill.hot import frame
 from tidemill.hot.crash import is_armed, point
 from tidemill.hot.ending import End, boot_id, sync_folder, write_end
+from tidemill.hot.frame_meta import TableState
 from tidemill.hot.mapping import MappedFile, begin_writing
 from tidemill.permissions import FILE_MODE, make_folder
 
@@ -80,6 +81,14 @@ class Segment:
     path: Path
 
 
+@dataclass(frozen=True)
+class SegmentStart:
+    """What a new segment begins with: the next sequence number, and the table before it."""
+
+    next_seq: int
+    state: TableState
+
+
 def segment_path(folder: Path, number: int, first_seq: int) -> Path:
     return folder / f"{number:08d}-{first_seq}{SUFFIX}"
 
@@ -108,16 +117,15 @@ class Log:
         segment_bytes: int,
         files: Files,
         segments: list[Segment],
-        state: Callable[[], tuple[int, Mapping[str, Any]]],
+        start: Callable[[], SegmentStart],
     ) -> None:
-        """``state`` answers the next sequence number and the table's state, for a new segment."""
         self.durability = durability
         self._folder = folder
         self._name = name
         self._segment_bytes = segment_bytes
         self._files = files
         self._segments = segments
-        self._state = state
+        self._start = start
         self._changed = threading.Condition()
         self._fd = -1
         self._mapping: MappedFile | None = None  # of the current segment
@@ -346,11 +354,11 @@ class Log:
     def _start_segment(self) -> None:
         if self._fd >= 0:
             self._close_segment()
-        next_seq, state = self._state()
+        start = self._start()
+        next_seq = start.next_seq
         number = self._segments[-1].number + 1 if self._segments else 1
         path = segment_path(self._folder, number, next_seq)
-        begun = {**state, frame.BOOT: boot_id()}
-        opening = b"".join(frame.encode(frame.STATE, next_seq, begun, []))
+        opening = b"".join(frame.encode(next_seq, replace(start.state, boot_id=boot_id())))
         try:
             make_folder(self._folder)
             flags = os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_TRUNC

@@ -10,17 +10,19 @@ from __future__ import annotations
 import threading
 from bisect import bisect_right
 
+from tidemill.catalog.commits import Mark
+
 SPACING_US = 100_000
 KEPT_SPACING_US = 1_000_000
 MARKS_MAX = 100_000
 
-Mark = tuple[int, int]  # microseconds, sequence number
+_Pair = tuple[int, int]  # microseconds, sequence number
 
 
 class Marks:
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._marks: list[Mark] = []
+        self._marks: list[_Pair] = []
 
     def add(self, at_us: int, seq: int) -> None:
         """At this moment everything up to a sequence number was visible."""
@@ -46,13 +48,13 @@ class Marks:
         """Marks of rows up to a sequence number, thinned out for the catalog."""
         with self._lock:
             kept: list[Mark] = []
-            for mark in self._marks:
-                if mark[1] > seq:
+            for at_us, reached in self._marks:
+                if reached > seq:
                     break
-                if len(kept) > 1 and mark[0] - kept[-2][0] < KEPT_SPACING_US:
-                    kept[-1] = mark
+                if len(kept) > 1 and at_us - kept[-2].at_us < KEPT_SPACING_US:
+                    kept[-1] = Mark(at_us, reached)
                 else:
-                    kept.append(mark)
+                    kept.append(Mark(at_us, reached))
             return kept
 
     def forget(self, seq: int) -> None:

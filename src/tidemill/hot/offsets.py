@@ -11,11 +11,22 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from tidemill.errors import RowsRejectedError
 
 INTERVALS_MAX = 65_536
 SOURCES_MAX = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOffsets:
+    """The offsets of one source: the intervals from ``lows`` to ``highs``, and the offset below
+    which they are no longer remembered singly."""
+
+    floor: int | None
+    lows: tuple[int, ...]
+    highs: tuple[int, ...]
 
 
 class Offsets:
@@ -34,6 +45,14 @@ class Offsets:
             )
         at = bisect_right(self._lows.get(source, []), offset) - 1
         return at >= 0 and self._highs[source][at] >= offset
+
+    def is_repeat(self, source: str | None, offset: int | None) -> bool:
+        """Whether an append was acknowledged before; never one without a source or an offset.
+        Refuses a source too many."""
+        if source is None or offset is None:
+            return False
+        self.check_room(source)
+        return self.holds(source, offset)
 
     def check_room(self, source: str) -> None:
         if source not in self._lows and len(self._lows) >= SOURCES_MAX:
@@ -65,18 +84,25 @@ class Offsets:
         """The largest offset of each source."""
         return {source: highs[-1] for source, highs in self._highs.items() if highs}
 
-    def dump(self) -> dict[str, list[object]]:
-        return {
-            source: [self._floors.get(source), lows, self._highs[source]]
-            for source, lows in self._lows.items()
-        }
+    def of(self, source: str) -> SourceOffsets | None:
+        """What is known of one source; None if it never appended."""
+        lows = self._lows.get(source)
+        if lows is None:
+            return None
+        highs = self._highs[source]
+        return SourceOffsets(self._floors.get(source), tuple(lows), tuple(highs))
+
+    def dump(self) -> dict[str, SourceOffsets]:
+        """What is known of all sources."""
+        found = ((source, self.of(source)) for source in list(self._lows))
+        return {source: known for source, known in found if known is not None}
 
     @classmethod
-    def load(cls, state: Mapping[str, list[object]]) -> Offsets:
+    def load(cls, state: Mapping[str, SourceOffsets]) -> Offsets:
         offsets = cls()
-        for source, (floor, lows, highs) in state.items():
-            offsets._lows[source] = list(lows)  # type: ignore[call-overload]
-            offsets._highs[source] = list(highs)  # type: ignore[call-overload]
-            if floor is not None:
-                offsets._floors[source] = int(floor)  # type: ignore[call-overload]
+        for source, known in state.items():
+            offsets._lows[source] = list(known.lows)
+            offsets._highs[source] = list(known.highs)
+            if known.floor is not None:
+                offsets._floors[source] = known.floor
         return offsets

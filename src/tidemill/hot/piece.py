@@ -7,6 +7,8 @@ that is not much larger, which copies every row only a logarithmic number of tim
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -72,6 +74,16 @@ class Piece:
         return Piece(self.first_seq, self.last_seq, self.batch.take(pa.array(kept)), own[kept])
 
 
+class HasSpan(Protocol):
+    """A block or a piece: rows of a span of sequence numbers."""
+
+    @property
+    def first_seq(self) -> int: ...
+
+    @property
+    def last_seq(self) -> int: ...
+
+
 class HasSeqs(Protocol):
     """Rows with ascending sequence numbers: a block or a piece."""
 
@@ -90,6 +102,12 @@ def rows_up_to(part: HasSeqs, seq: int) -> int:
     if part.seqs is not None:
         return int(np.searchsorted(part.seqs, seq, "right"))
     return min(max(seq - part.first_seq + 1, 0), part.rows)
+
+
+def within(ordered: list[int], part: HasSpan) -> set[int]:
+    """Those of some sorted sequence numbers that lie in the span of a block or a piece."""
+    first = bisect_left(ordered, part.first_seq)
+    return set(ordered[first : bisect_right(ordered, part.last_seq)])
 
 
 def merge(pieces: list[Piece]) -> Piece:
@@ -115,7 +133,7 @@ def add(pieces: tuple[Piece, ...], newcomer: Piece) -> tuple[Piece, ...]:
     return (*pieces[:start], merge([*pieces[start:], newcomer]))
 
 
-def batch_of_rows(rows: list[tuple[Any, ...]], schema: pa.Schema) -> pa.RecordBatch:
+def batch_of_rows(rows: Sequence[tuple[object, ...]], schema: pa.Schema) -> pa.RecordBatch:
     """A batch of rows that came one by one, times as microseconds and dates as days."""
     columns = zip(*rows, strict=True)
     arrays = [_array(list(values), f.type) for values, f in zip(columns, schema, strict=True)]

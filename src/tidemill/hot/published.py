@@ -1,58 +1,30 @@
 """What is published: the blocks, the tail and the side tables that readers see.
 
 A circular list of blocks in arrival order (document 002 §VI-A): the newest rows join at the tail,
-whole blocks leave at the head when retention no longer wants them. The tail is a few pieces that
-become a block once they are large enough; rows that came one by one wait as Python tuples until a
-reader comes or a thousand have gathered.
+whole blocks leave at the head when retention no longer wants them. The tail (``tail``) becomes a
+block once it is large enough.
 """
 
 from __future__ import annotations
 
 import threading
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any
-
-import pyarrow as pa
+from dataclasses import replace
 
 from tidemill.catalog.model import Index, Table
 from tidemill.hot.block import BLOCK_ROWS, BLOCK_ROWS_MAX, Block, make_block
 from tidemill.hot.interval import IntervalIndex
-from tidemill.hot.piece import Piece, add, batch_of_rows, merge
+from tidemill.hot.piece import Piece, merge, within
 from tidemill.hot.replacements import Replacements
 from tidemill.hot.side import REJECTED_SCHEMA, SideTable, late_schema
+from tidemill.hot.tail import Tail
+from tidemill.hot.unit import ROW_BYTES_ESTIMATE, Unit
 from tidemill.hot.view import TIME_US_MIN, View
 
-ROWS_PENDING_MAX = 1_024
-ROW_BYTES_ESTIMATE = 256
 SEQ_BYTES_ESTIMATE = 64  # of a number in a set
 DIRECTORY_ROW_BYTES = 16  # of a row in a block's directory: its key, its place, its number
 TAIL_SHARES = 16
-
-
-@dataclass(frozen=True)
-class Unit:
-    """What one frame of the log adds: batches or single rows, rows set aside, rows replaced."""
-
-    first_seq: int
-    batches: tuple[pa.RecordBatch, ...] = ()
-    rows: tuple[tuple[Any, ...], ...] = ()
-    late: pa.RecordBatch | None = None
-    rejected: pa.RecordBatch | None = None
-    replaced: tuple[int, ...] = ()
-    ticket: int = 0
-    newest_us: int | None = None
-
-    @property
-    def row_count(self) -> int:
-        return sum(int(batch.num_rows) for batch in self.batches) + len(self.rows)
-
-    @cached_property
-    def nbytes(self) -> int:
-        rows_bytes = len(self.rows) * ROW_BYTES_ESTIMATE
-        return sum(int(batch.nbytes) for batch in self.batches) + rows_bytes
 
 
 class Published:
@@ -79,11 +51,7 @@ class Published:
         self._blocks: tuple[Block, ...] = ()
         self._block_bytes = 0
         self._interval = IntervalIndex()
-        self._tail: tuple[Piece, ...] = ()
-        self._tail_rows = 0
-        self._tail_bytes = 0
-        self._rows: list[tuple[Any, ...]] = []
-        self._rows_first_seq = 0
+        self._tail = Tail(table.schema)
         self._replaced: set[int] = set()
         self._view: View | None = None
         self.shown_rows = 0
@@ -92,14 +60,15 @@ class Published:
 
     @property
     def nbytes(self) -> int:
-        held = self._block_bytes + self._tail_bytes + self.late.nbytes + self.rejected.nbytes
+        tail = self._tail
+        held = self._block_bytes + tail.piece_bytes + self.late.nbytes + self.rejected.nbytes
         marked = len(self._gone) + len(self._removed)
-        return held + len(self._rows) * ROW_BYTES_ESTIMATE + marked * SEQ_BYTES_ESTIMATE
+        return held + len(tail.waiting) * ROW_BYTES_ESTIMATE + marked * SEQ_BYTES_ESTIMATE
 
     @property
     def directory_bytes_to_come(self) -> int:
         """Of the directories that the tail will have as a block, about."""
-        return (self._tail_rows + len(self._rows)) * self.directory_row_bytes
+        return self._tail.rows * len(self._indexes) * DIRECTORY_ROW_BYTES
 
     @property
     def directory_row_bytes(self) -> int:
@@ -110,30 +79,25 @@ class Published:
     def row_count(self) -> int:
         """Rows held, some of which may have been replaced; cheaper than a view."""
         with self.lock:
-            return sum(b.rows for b in self._blocks) + self._tail_rows + len(self._rows)
+            return sum(b.rows for b in self._blocks) + self._tail.rows
 
     @property
     def is_due(self) -> bool:
         """Whether the tail is large enough to become a block, by rows or (since only blocks can
         leave memory) by its share of the table's memory."""
-        if self._tail_rows + len(self._rows) >= BLOCK_ROWS:
+        tail = self._tail
+        if tail.rows >= BLOCK_ROWS:
             return True
-        return bool(self._tail_bytes * TAIL_SHARES >= self.table.settings["memory"])
+        return bool(tail.piece_bytes * TAIL_SHARES >= self.table.settings["memory"])
 
     def show(self, unit: Unit) -> None:
         """Let readers see a unit."""
         with self.lock:
             self._view = None
-            if unit.rows:
-                self._show_rows(unit)
-            if unit.batches:
-                self._gather_rows()
-            seq = unit.first_seq
-            for batch in unit.batches:
-                self._add_piece(Piece(seq, seq + batch.num_rows - 1, batch))
-                seq += batch.num_rows
-            self.last_seq = unit.first_seq + unit.row_count - 1
-            self.shown_rows += unit.row_count
+            self._tail.add(unit)
+            count = unit.row_count
+            self.last_seq = unit.first_seq + count - 1
+            self.shown_rows += count
             if unit.replaced:
                 self.remove(unit.replaced)
                 seen = (seq for seq in unit.replaced if seq < unit.first_seq)
@@ -167,35 +131,13 @@ class Published:
         place = bisect_right(self._loaded, (seq, 2**63))
         return place > 0 and self._loaded[place - 1][1] >= seq
 
-    def _show_rows(self, unit: Unit) -> None:
-        if self._rows and unit.first_seq != self._rows_first_seq + len(self._rows):
-            self._gather_rows()
-        if not self._rows:
-            self._rows_first_seq = unit.first_seq
-        self._rows.extend(unit.rows)
-        if len(self._rows) >= ROWS_PENDING_MAX:
-            self._gather_rows()
-
-    def _add_piece(self, piece: Piece) -> None:
-        self._tail = add(self._tail, piece)
-        self._tail_rows += piece.rows
-        self._tail_bytes += piece.nbytes
-
-    def _gather_rows(self) -> None:
-        """Turn the rows that came one by one into a piece."""
-        if self._rows:
-            batch = batch_of_rows(self._rows, self.table.schema)
-            self._rows = []
-            first = self._rows_first_seq
-            self._add_piece(Piece(first, first + batch.num_rows - 1, batch))
-
     def seal(self) -> int:
         """Turn the tail into blocks; answers the last sequence number in them."""
         with self.lock:
-            self._gather_rows()
+            self._tail.gather()
             # A reader who comes while we sort must find nothing to take out of these pieces.
-            self._replaced -= self._take_from_tail(self._replaced)
-            pieces, indexes = self._tail, self._indexes
+            self._replaced -= self._tail.remove(self._replaced)
+            pieces, indexes = self._tail.pieces, self._indexes
         if not pieces:
             return self.last_seq
         parts = [merge(group) for group in _groups(pieces, bool(indexes))]
@@ -204,7 +146,7 @@ class Published:
             if self._indexes != indexes:  # an index was made or dropped meanwhile
                 blocks = [_reindexed(block, self._indexes) for block in blocks]
             self._set_blocks((*self._blocks, *blocks), added=blocks)
-            self._set_tail(self._tail[len(pieces) :])
+            self._tail.drop_first(len(pieces))
             self._view = None
         return pieces[-1].last_seq
 
@@ -230,16 +172,11 @@ class Published:
         self._blocks = blocks
         self._block_bytes = sum(block.nbytes for block in blocks)
 
-    def _set_tail(self, tail: tuple[Piece, ...]) -> None:
-        self._tail = tail
-        self._tail_rows = sum(piece.rows for piece in tail)
-        self._tail_bytes = sum(piece.nbytes for piece in tail)
-
     def view(self) -> View:
         """What is published now, held still."""
         with self.lock:
-            if self._rows or self._replaced:
-                self._gather_rows()
+            if self._tail.waiting or self._replaced:
+                self._tail.gather()
                 self._apply_replaced()
                 self._view = None
             if self._view is None:
@@ -247,7 +184,7 @@ class Published:
                     self.table,
                     self._blocks,
                     self._interval.freeze(),
-                    self._tail,
+                    self._tail.pieces,
                     self.last_seq,
                     self.moved_seq,
                     frozenset(self._removed),
@@ -271,7 +208,7 @@ class Published:
         with self.lock:
             if moved_seq <= self.moved_seq:
                 return
-            self._gather_rows()
+            self._tail.gather()
             self._apply_replaced()
             self.moved_seq = moved_seq
             self.replacements.forget(moved_seq)
@@ -286,8 +223,7 @@ class Published:
             kept = [block for block in self._blocks if block.first_seq > moved_seq]
             if dropped:
                 self._set_blocks((*added, *kept), added, dropped)
-            rest = [piece.after(moved_seq) for piece in self._tail]
-            self._set_tail(tuple(piece for piece in rest if piece is not None))
+            self._tail.release(moved_seq)
             self.late.release(moved_seq)
             self.rejected.release(moved_seq)
             self._view = None
@@ -307,11 +243,11 @@ class Published:
     def _apply_replaced(self) -> None:
         """Take replaced rows out of blocks and tail: once per reader, not once per row."""
         gone, self._replaced = self._replaced, set()
-        self._take_from_tail(gone)
+        self._tail.remove(gone)
         ordered = sorted(gone)
         blocks, added, dropped = [], [], []
         for block in self._blocks if gone else ():
-            hit = _within(ordered, block)
+            hit = within(ordered, block)
             rest = block.without_rows(hit, self._indexes) if hit else block
             if rest is not None:
                 blocks.append(rest)
@@ -320,19 +256,6 @@ class Published:
                 added += [rest] if rest is not None else []
         if dropped:
             self._set_blocks(tuple(blocks), added, dropped)
-
-    def _take_from_tail(self, gone: set[int]) -> set[int]:
-        """Take replaced rows out of the tail; answers which of them belonged there."""
-        ordered, taken = sorted(gone), set()
-        pieces = []
-        for piece in self._tail if gone else ():
-            hit = _within(ordered, piece)
-            taken |= hit
-            rest = piece.without_rows(hit) if hit else piece
-            pieces += [rest] if rest.rows else []
-        if taken:
-            self._set_tail(tuple(pieces))
-        return taken
 
     def set_table(self, table: Table, indexes: tuple[Index, ...]) -> None:
         """Follow the catalog: other settings, other indices."""
@@ -365,7 +288,7 @@ class Published:
         with self.lock:
             if following > self.last_seq:
                 return True
-            if self._rows and following > self._rows_first_seq:
+            if self._tail.may_wait(following):
                 return True
             aside = (self.late.first_seq, self.rejected.first_seq)
             if any(seq is not None and following >= seq for seq in aside):
@@ -374,7 +297,7 @@ class Published:
             # begins with what memory holds.
             if self.moved_seq and any(first_seq <= seq < following for seq in self._gone):
                 return True
-            parts: tuple[Block | Piece, ...] = (*self._blocks, *self._tail)
+            parts: tuple[Block | Piece, ...] = (*self._blocks, *self._tail.pieces)
             return any(p.first_seq < following and p.last_seq >= first_seq for p in parts)
 
 
@@ -391,11 +314,6 @@ def _groups(pieces: tuple[Piece, ...], is_indexed: bool) -> list[list[Piece]]:
             groups.append([piece])
         is_open = not is_large
     return groups
-
-
-def _within(ordered: list[int], part: Block | Piece) -> set[int]:
-    first = bisect_left(ordered, part.first_seq)
-    return set(ordered[first : bisect_right(ordered, part.last_seq)])
 
 
 def _reindexed(block: Block, indexes: tuple[Index, ...]) -> Block:

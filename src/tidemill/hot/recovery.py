@@ -23,7 +23,9 @@ import pyarrow as pa
 from tidemill.errors import CorruptLogError
 from tidemill.hot import frame
 from tidemill.hot.ending import END_FILE, End, boot_id, keep_torn, read_end
+from tidemill.hot.frame_meta import TableState
 from tidemill.hot.log import Files, Log, Segment, list_segments
+from tidemill.hot.replay import replay
 from tidemill.hot.table import HotTable
 
 
@@ -57,7 +59,7 @@ def recover(hot: HotTable, folder: Path, segment_bytes: int, files: Files) -> Re
         if size:
             kept.append(segment)
     settings = hot.table.settings
-    log = Log(folder, hot.table.name, settings["durability"], segment_bytes, files, kept, hot.state)
+    log = Log(folder, hot.table.name, settings["durability"], segment_bytes, files, kept, hot.start)
     hot.open_log(log)
     hot.expire()
     rows = hot.view().rows
@@ -115,12 +117,13 @@ def _replay_segment(
             if not may_be_torn:
                 raise _corrupt(segment.path, offset, str(error)) from error
             return frames, offset, buffer.size - offset
-        if (offset == 0) != (read.kind == frame.STATE):
+        state = read.meta if isinstance(read.meta, TableState) else None
+        if (offset == 0) != (state is not None):
             raise _corrupt(segment.path, offset, "the segment does not begin with its state")
-        if read.kind == frame.STATE:
-            boot = read.meta.get(frame.BOOT) or None
-        hot.replay(read)
-        frames += read.kind != frame.STATE
+        if state is not None:
+            boot = state.boot_id or None
+        replay(hot, read)
+        frames += state is None
         offset += read.size
     return frames, offset, 0
 

@@ -8,19 +8,20 @@ rows to be on the disk before anybody reads them, so it is for ``durability = 's
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import pyarrow as pa
 
 from tidemill.hot import frame
+from tidemill.hot.frame import Section
+from tidemill.hot.frame_meta import AppendMeta
 from tidemill.hot.log import Log
 from tidemill.hot.message import Messages
 
 IN_PLACE_BYTES_MIN = 256 << 10
 
 Batches = tuple[pa.RecordBatch, ...]
-Aside = Sequence[tuple[str, frame.Section]]
+Aside = Sequence[Section]
 
 
 class RowWriter:
@@ -34,7 +35,7 @@ class RowWriter:
         self,
         log: Log,
         first_seq: int,
-        meta: Mapping[str, Any],
+        meta: AppendMeta,
         batches: Sequence[pa.RecordBatch],
         aside: Aside,
         nbytes: int,
@@ -47,8 +48,8 @@ class RowWriter:
             if written is not None:
                 return written
         copies = [batch.serialize() for batch in batches]
-        sections = [*((frame.STORED, copy) for copy in copies), *aside]
-        ticket = log.write(frame.encode(frame.ARROW, first_seq, meta, sections))
+        sections = [*(Section(frame.STORED, copy) for copy in copies), *aside]
+        ticket = log.write(frame.encode(first_seq, meta, sections))
         return ticket, self._read(copies)
 
     def _write_in_place(
@@ -56,13 +57,13 @@ class RowWriter:
         messages: Messages,
         log: Log,
         first_seq: int,
-        meta: Mapping[str, Any],
+        meta: AppendMeta,
         batches: Sequence[pa.RecordBatch],
         aside: Aside,
     ) -> tuple[int, Batches] | None:
         made = [messages.of(batch) for batch in batches]
-        sections = [*((frame.STORED, message) for message in made), *aside]
-        laid = frame.lay_out(frame.ARROW, first_seq, meta, sections)
+        sections = [*(Section(frame.STORED, message) for message in made), *aside]
+        laid = frame.lay_out(first_seq, meta, sections)
         written = log.write_in_place(laid)
         if written is None:
             return None

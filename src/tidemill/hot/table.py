@@ -7,18 +7,18 @@
 3. outside the lock the frame is made durable, together with those of other writers;
 4. frames that are durable are published in the order they were written: readers see them now.
 
-Single rows (``append_row``) go the same way without becoming Arrow on their own. ``replay`` takes
-a frame of the log through the same steps, except that it is already written.
+Single rows (``append_row``) go the same way without becoming Arrow on their own. ``room`` has the
+first step, ``intake`` the checks of the second, ``publisher`` the last; ``replay`` takes a frame of
+the log through the same steps, except that it is already written.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -26,34 +26,36 @@ import pyarrow as pa
 
 from tidemill.catalog.model import Index, Package, Table
 from tidemill.clock import Clock
-from tidemill.errors import BackpressureError, ClosedError, CorruptLogError
-from tidemill.hot import frame, keys
+from tidemill.errors import ClosedError
+from tidemill.hot import frame
 from tidemill.hot.costs import ScanCosts
+from tidemill.hot.counters import Counters
 from tidemill.hot.crash import point
 from tidemill.hot.environment import Environment, NoHistory
-from tidemill.hot.environment import Relief as Relief
-from tidemill.hot.intake import Accepted, AppendResult, Counters, Sorted, Sorter
-from tidemill.hot.log import Log
+from tidemill.hot.frame_meta import AppendMeta, TableState
+from tidemill.hot.intake import Accepted, AppendResult, Sorted, Sorter
+from tidemill.hot.log import Log, SegmentStart
 from tidemill.hot.marks import Marks
+from tidemill.hot.numbers import HistoryNumbers
 from tidemill.hot.offsets import Offsets
 from tidemill.hot.primary import PrimaryKeys
 from tidemill.hot.progress import Progress
-from tidemill.hot.published import ROW_BYTES_ESTIMATE, Published, Unit
+from tidemill.hot.published import Published
+from tidemill.hot.publisher import Publisher
 from tidemill.hot.replacements import Replacements
 from tidemill.hot.retention import horizon_us
+from tidemill.hot.room import Room
 from tidemill.hot.rows import RowWriter
-from tidemill.hot.side import REJECTED_SCHEMA, late_batch, rejected_batch
+from tidemill.hot.side import late_batch, rejected_batch
+from tidemill.hot.unit import ROW_BYTES_ESTIMATE, Unit
 from tidemill.hot.view import View
 from tidemill.hot.windows import Windows
 from tidemill.subscribers import Subscribers
 
 # A larger row goes the long way, where its true size is known and counted.
 ROW_BYTES_MAX = 4 * ROW_BYTES_ESTIMATE
-NO_META: dict[str, Any] = {"g": 0, "k": 0, "s": None, "f": None}
-
-
-ROOM_POLL_S = 0.5
 _NO_HISTORY = NoHistory()
+_NOTHING_MOVED = HistoryNumbers()
 
 
 class HotTable:
@@ -62,16 +64,12 @@ class HotTable:
         table: Table,
         clock: Clock,
         backpressure_wait_us: int,
-        moved_seq: int = 0,
-        reserved_seq: int = 0,
-        loaded: Iterable[tuple[int, int]] = (),
+        numbers: HistoryNumbers = _NOTHING_MOVED,
         environment: Environment = _NO_HISTORY,
         listeners: Subscribers[HotTable] | None = None,
     ) -> None:
-        """``moved_seq``, ``reserved_seq`` and ``loaded`` are the catalog's: what history holds of
-        the rows that came through here, the last number that a load was given, and the ranges of
-        those that were committed. ``listeners`` are told when rows can be read, outside of all
-        locks."""
+        """``numbers`` are what history has of the table. ``listeners`` are told when rows can be
+        read, outside of all locks."""
         assert table.time_column is not None
         settings = table.settings
         self.table = table
@@ -81,37 +79,31 @@ class HotTable:
             clock, settings["clock"] == "event", table.watermark_delay_us, settings["max_future"]
         )
         self.primary = PrimaryKeys(table.primary_key, table.table_id) if table.primary_key else None
-        self.published = Published(table, self._indexes())
-        self.published.moved_seq = self.published.last_seq = moved_seq
-        self.published.replacements = Replacements(moved_seq)
-        for span in sorted(loaded):
-            if span[1] > moved_seq:
-                self.published.add_loaded(*span)
+        self.published = Published(table, _indexes_of(table, self.primary))
+        self.published.moved_seq = self.published.last_seq = numbers.moved_seq
+        self.published.replacements = Replacements(numbers.moved_seq)
+        for span in sorted(numbers.loaded, key=lambda span: span.first_seq):
+            if span.last_seq > numbers.moved_seq:
+                self.published.add_loaded(span.first_seq, span.last_seq)
         self.applied_deletes: frozenset[str] = (
             frozenset()
         )  # files of deletes that memory has carried out
         self.marks = Marks()
+        self.publisher = Publisher(self.published, self.primary, self.progress, self.marks, clock)
         self.windows = Windows()
         self.costs = ScanCosts()
         # Files whose rows are in the log, and of which the catalog may not know yet.
         self.packages: tuple[Package, ...] = ()
-        self._environment = environment
-        self._listeners = listeners or Subscribers()
+        self._room = Room(self, environment, backpressure_wait_us / 1_000_000)
+        self.listeners = listeners or Subscribers()
         self._find_keys = None if self.primary is None else partial(environment.find_keys, self)
         self._log: Log | None = None
         self._rows = RowWriter(table.schema)
         self._clock = clock
-        self._wait_s = backpressure_wait_us / 1_000_000
         self._time_at = table.schema.get_field_index(table.time_column)
         self._write_lock = threading.RLock()
-        self._publish_lock = threading.Lock()
-        self._freed = threading.Condition()
-        self._next_seq = max(moved_seq, reserved_seq) + 1
-        self._reserved_seq = reserved_seq
-        self._unpublished: deque[Unit] = deque()
-        # One counter for each lock: a shared one would lose updates.
-        self._bytes_written = 0
-        self._bytes_published = 0
+        self._next_seq = max(numbers.moved_seq, numbers.reserved_seq) + 1
+        self._reserved_seq = numbers.reserved_seq
         self._log_holds = 0
 
     def open_log(self, log: Log) -> None:
@@ -128,19 +120,9 @@ class HotTable:
     def nbytes(self) -> int:
         """Memory of rows, indices, young keys and rows set aside."""
         young = 0 if self.primary is None else self.primary.nbytes
-        return self.published.nbytes + young + max(self._bytes_written - self._bytes_published, 0)
-
-    def _has_room(self, nbytes: int) -> bool:
-        """Whether so much more fits, also once the tail has been sealed: directories are made
-        then, and must not lift memory over its bound."""
-        claimed = self.nbytes + self.published.directory_bytes_to_come
-        return bool(claimed + nbytes <= self.table.settings["memory"])
-
-    @property
-    def waiting_rows(self) -> int:
-        """Rows that are written but not yet visible."""
-        with self._write_lock:
-            return sum(unit.row_count for unit in self._unpublished)
+        publisher = self.publisher
+        waiting = max(publisher.bytes_written - publisher.bytes_published, 0)
+        return self.published.nbytes + young + waiting
 
     def view(self) -> View:
         """What is published now, held still."""
@@ -151,18 +133,18 @@ class HotTable:
     def append(self, accepted: Accepted) -> AppendResult:
         """Store an accepted batch as the table says; returns when it is durable and visible."""
         nbytes = accepted.nbytes + accepted.rows * self.published.directory_row_bytes
-        deadline_s = time.monotonic() + self._wait_s
+        deadline_s = time.monotonic() + self._room.wait_s
         while True:
-            self._wait_for_room(nbytes, deadline_s)
+            self._room.wait(nbytes, deadline_s)
             with self._write_lock:
                 log = self.log
                 log.check()
-                if self._is_repeat(accepted):
+                if self.offsets.is_repeat(accepted.source, accepted.offset):
                     # Its first appearance may be in another thread's hands: wait for that too.
                     ticket, result = log.written_ticket(), None
                     break
-                if self._has_room(nbytes):
-                    result = self._sorter().sort(accepted)
+                if self._room.fits(nbytes):
+                    result = self._sort(accepted)
                     point("append.checked")
                     ticket = self._write(log, accepted, result)
                     break
@@ -183,7 +165,7 @@ class HotTable:
             log = self.log
             watermark = self.progress.watermark_us()
             is_late = watermark is not None and time_us < watermark
-            if is_late or not self._has_room(ROW_BYTES_ESTIMATE):
+            if is_late or not self._room.fits(ROW_BYTES_ESTIMATE):
                 return False
             seq, newest = self._next_seq, self.progress.newest_of_one(time_us)
             encoded = frame.encode_row(seq, row, newest, self._clock.now_us())
@@ -194,19 +176,16 @@ class HotTable:
             self.progress.write(newest)
             self.counters.rows_in += 1
             self.counters.stored += 1
-            self._unpublished.append(Unit(seq, rows=(row,), ticket=ticket, newest_us=newest))
+            unit = Unit(seq, rows=(row,), ticket=ticket, newest_us=newest)
+            self.publisher.unpublished.append(unit)
         self._finish(log, ticket)
         return True
 
     def _finish(self, log: Log, ticket: int) -> None:
         log.wait_durable(ticket)
-        self._publish(log.durable_ticket())
+        self.publisher.publish(log.durable_ticket())
         point("append.published")
-        self._listeners.tell(self)
-
-    def announce(self) -> None:
-        """Tell the listeners of rows that others have published: those of a load."""
-        self._listeners.tell(self)
+        self.listeners.tell(self)
 
     def is_acknowledged(self, source: str, offset: int) -> bool:
         """Whether an append of this source and offset was stored, durable and visible."""
@@ -217,14 +196,10 @@ class HotTable:
         self._finish(log, ticket)
         return True
 
-    def _is_repeat(self, accepted: Accepted) -> bool:
-        if accepted.source is None or accepted.offset is None:
-            return False
-        self.offsets.check_room(accepted.source)
-        return self.offsets.holds(accepted.source, accepted.offset)
+    # -- write
 
-    def _sorter(self) -> Sorter:
-        return Sorter(
+    def _sort(self, accepted: Accepted) -> Sorted:
+        sorter = Sorter(
             self.table,
             self.progress,
             self.primary,
@@ -232,99 +207,51 @@ class HotTable:
             self._next_seq,
             self._find_keys,
         )
-
-    def _wait_for_room(self, nbytes: int, deadline_s: float) -> None:
-        """Wait until the batch fits the table's memory; raise when it does not in time."""
-
-        if self._has_room(nbytes):
-            return
-        settings, name = self.table.settings, self.table.name
-        if nbytes > settings["memory"]:
-            raise BackpressureError(
-                f'a batch of {nbytes} bytes is larger than the memory of table "{name}"',
-                detail=f"memory = '{settings.text('memory')}'",
-                hint=f'append smaller batches, or ALTER TABLE "{name}" SET (memory = …)',
-            )
-        self.expire()
-        with self._publish_lock:
-            self.published.settle_replaced()
-        self._environment.make_room(self)
-        failure = self._wait_for_moves(nbytes, deadline_s)
-        if failure is None:
-            return
-        detail = f"{self.nbytes} of {settings['memory']} bytes are held, {nbytes} more needed"
-        raise BackpressureError(
-            f'the memory of table "{name}" is full; waited {self._wait_s:g} s for room',
-            detail=f"{detail}; {failure}" if failure else detail,
-            hint=f'append later, or ALTER TABLE "{name}" SET (…) to raise memory or to shorten '
-            "retention",
-        )
-
-    def _wait_for_moves(self, nbytes: int, deadline_s: float) -> str | None:
-        """Wait for room, and on while moves make some: None when it is there, else why it is not.
-
-        The deadline is for a table that nobody moves; a move under way begins it anew."""
-        while True:
-            left_s = deadline_s - time.monotonic()
-            with self._freed:
-                wait_s = min(max(left_s, 0), ROOM_POLL_S)
-                if self._freed.wait_for(lambda: self._has_room(nbytes), wait_s):
-                    return None
-            relief = self._environment.relief(self)
-            if relief.is_coming:
-                deadline_s = time.monotonic() + self._wait_s
-            elif left_s <= 0:
-                return relief.failure
-            self._environment.make_room(self)  # of what a move frees, others may take it all
-
-    # -- write and publish
+        return sorter.sort(accepted)
 
     def _write(self, log: Log, accepted: Accepted, result: Sorted) -> int:
         """Write one frame and advance the state that it describes."""
         now_us = self._clock.now_us()
         late = rejected = None
-        aside: list[tuple[str, frame.Section]] = []
+        aside: list[frame.Section] = []
         if result.late:
             late = pa.concat_batches(
                 [late_batch(rows, result.late_reason, now_us) for rows in result.late]
             )
-            aside.append((frame.LATE, late.serialize()))
+            aside.append(frame.Section(frame.LATE, late.serialize()))
         if result.rejects:
             rejected = rejected_batch(result.rejects, now_us)
-            aside.append((frame.REJECTED, rejected.serialize()))
-        meta: dict[str, Any] = {
-            "n": result.newest_us,
-            "g": result.ignored,
-            "k": result.late_stored,
-            "p": result.replaced,
-            "s": accepted.source,
-            "f": accepted.offset,
-            "a": now_us,
-        }
-        if accepted.packages:
-            meta["l"] = [asdict(package) for package in accepted.packages]
-        replaced = tuple(result.replaced)
+            aside.append(frame.Section(frame.REJECTED, rejected.serialize()))
+        meta = AppendMeta(
+            result.newest_us,
+            now_us,
+            result.ignored,
+            result.late_stored,
+            tuple(result.replaced),
+            accepted.source,
+            accepted.offset,
+            accepted.packages,
+        )
         rows, nbytes = result.stored, accepted.nbytes
         ticket, own = self._rows.write(log, self._next_seq, meta, rows, aside, nbytes)
         newest = result.newest_us
-        unit = Unit(self._next_seq, own, (), late, rejected, replaced, ticket, newest)
+        unit = Unit(self._next_seq, own, (), late, rejected, meta.replaced, ticket, newest)
         try:
-            self._advance(unit, meta)
-            self._bytes_written += unit.nbytes
-            self._unpublished.append(unit)
+            self.advance(unit, meta)
+            self.publisher.add(unit)
         except BaseException as error:  # the log has the frame; nothing may be written over it
             log.stop(error)
             raise
         return ticket
 
-    def _advance(self, unit: Unit, meta: dict[str, Any]) -> None:
+    def advance(self, unit: Unit, meta: AppendMeta) -> None:
         """Count a unit; the same when it is written and when it is replayed."""
-        self.counters.add(unit, meta["g"], meta["k"])
-        self.progress.write(meta["n"])
-        if packages := meta.get("l"):
-            self.packages = (*self.packages, *(Package(**each) for each in packages))
-        if meta["s"] is not None and meta["f"] is not None:
-            self.offsets.add(meta["s"], meta["f"])
+        self.counters.add(unit, meta.ignored, meta.late_stored)
+        self.progress.write(meta.newest_us)
+        if meta.packages:
+            self.packages = (*self.packages, *meta.packages)
+        if meta.source is not None and meta.offset is not None:
+            self.offsets.add(meta.source, meta.offset)
         if self.primary is not None:
             seq = unit.first_seq
             for batch in unit.batches:
@@ -332,25 +259,6 @@ class HotTable:
                     self.primary.add(batch, seq)
                 seq += batch.num_rows
         self._next_seq = max(unit.first_seq + unit.row_count, self._reserved_seq + 1)
-
-    def _publish(self, durable: int) -> None:
-        """Show readers every unit that is durable, in the order written."""
-        with self._publish_lock:
-            while self._unpublished and self._unpublished[0].ticket <= durable:
-                unit = self._unpublished[0]
-                if unit.batches:
-                    self._bytes_published += unit.nbytes
-                self.published.show(unit)
-                self.progress.show(unit.newest_us)
-                self._unpublished.popleft()
-            self.marks.add(self._clock.now_us(), self.published.last_seq)
-            if self.published.is_due:
-                self._seal()
-
-    def _seal(self) -> None:
-        last_seq = self.published.seal()
-        if self.primary is not None:
-            self.primary.settle(last_seq)
 
     # -- move
 
@@ -368,7 +276,7 @@ class HotTable:
     def reached_seq(self) -> int | None:
         """The last number given out, loads included, if all rows up to it are published."""
         with self._write_lock:
-            return None if self._unpublished else self._next_seq - 1
+            return None if self.publisher.unpublished else self._next_seq - 1
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -392,26 +300,17 @@ class HotTable:
     def forget(self, seqs: Iterable[int], paths: Iterable[str]) -> None:
         """Rows gave way to rows that were loaded: files of deletes name them, for good. Readers
         need not look into those files for them any more."""
-        held = [seq for seq in seqs if not self.published.is_loaded(seq)]
-        with self._publish_lock:
-            self.published.remove(held)
-            if self.primary is not None:
-                self.primary.forget(held)
+        self.publisher.forget(seqs)
         self.applied_deletes = self.applied_deletes | frozenset(paths)
 
     def release(self, moved_seq: int, left_out: frozenset[int], deleted: frozenset[int]) -> None:
         """The catalog says that history holds the rows up to a sequence number: let go of them,
         of the log that kept them, and of writers who wait for room."""
-        with self._publish_lock:
-            self.published.release(moved_seq, left_out, deleted)
-            if self.primary is not None:
-                self.primary.settle(moved_seq)
-            self.marks.forget(moved_seq)
+        self.publisher.release(moved_seq, left_out, deleted)
         log = self._log
         if log is not None:
             log.remove_segments(self.published.needs, self.primary is not None)
-        with self._freed:
-            self._freed.notify_all()
+        self._room.tell()
 
     def settle_packages(self, settled: Sequence[Package]) -> None:
         """The catalog knows of these packages."""
@@ -420,15 +319,11 @@ class HotTable:
 
     # -- change
 
-    def _indexes(self) -> tuple[Index, ...]:
-        own = (self.primary.index,) if self.primary is not None else ()
-        return (*own, *self.table.indexes)
-
     def set_table(self, table: Table) -> None:
         """Follow the catalog: other settings, other indices."""
-        with self._write_lock, self._publish_lock:
+        with self._write_lock:
             self.table = table
-            self.published.set_table(table, self._indexes())
+            self.publisher.set_table(table, _indexes_of(table, self.primary))
             self.progress.is_event = table.settings["clock"] == "event"
             self.progress.max_future_us = table.settings["max_future"]
             if self._log is not None:
@@ -443,12 +338,10 @@ class HotTable:
         dropped = 0
         if before_us is not None:
             aside_us = self._clock.now_us() - self.table.settings["retention"]
-            with self._publish_lock:
-                dropped = self.published.expire(before_us, aside_us)
+            dropped = self.publisher.expire(before_us, aside_us)
         if dropped and self._log is not None and not self._log_holds:
             self._log.remove_segments(self.published.needs, self.primary is not None)
-        with self._freed:
-            self._freed.notify_all()
+        self._room.tell()
         return dropped
 
     def flush(self) -> None:
@@ -466,92 +359,26 @@ class HotTable:
 
     # -- state and replay
 
-    def state(self) -> tuple[int, dict[str, Any]]:
+    def start(self) -> SegmentStart:
         """For the beginning of a log segment: all that its frames do not say."""
-        return self._next_seq, {
-            "table": self.table.table_id,
-            "schema": self.table.schema.serialize().to_pybytes(),
-            "counters": self.counters.dump(),
-            "n": self.progress.newest_us,
-            "offsets": self.offsets.dump(),
-            "moved": self.published.moved_seq,
-        }
+        state = TableState(
+            self.table.table_id,
+            self.table.schema.serialize().to_pybytes(),
+            replace(self.counters),
+            self.progress.newest_us,
+            self.offsets.dump(),
+            self.published.moved_seq,
+        )
+        return SegmentStart(self._next_seq, state)
 
-    def replay(self, read: frame.Frame) -> None:
-        """Take a frame of the log as if it were written now."""
-        if read.kind == frame.STATE:
-            self._replay_state(read)
-            return
-        unit = _unit_of(read, self.table.schema, self.published.late.schema)
-        held = _after(unit, self.published.moved_seq)
-        returned = self._returned(held)
-        self._advance(unit, {**NO_META, **read.meta})
-        if "a" in read.meta:
-            self.marks.add(read.meta["a"], unit.first_seq + unit.row_count - 1)
-        self.progress.show(read.meta["n"])
-        if held.first_seq <= self.published.moved_seq:
-            return  # history holds it all
-        self.published.show(replace(held, replaced=(*held.replaced, *returned)))
-        if self.published.is_due:
-            self._seal()
-
-    def _returned(self, unit: Unit) -> list[int]:
-        """Rows whose key a unit repeats without replacing them: retention had dropped them when
-        it was written, and the log brought them back."""
-        found: list[int] = []
-        for batch in unit.batches if self.primary is not None else ():
-            assert self.primary is not None
-            times = keys.words(batch.column(self.table.time_column))
-            young = self.primary.young()
-            blocks, gone = self.published.blocks_between(int(times.min()), int(times.max()))
-            check = self.primary.check(batch, young, blocks, gone, "replace", unit.first_seq)
-            found += check.replaced
-        return sorted(set(found) - set(unit.replaced))
-
-    def _replay_state(self, read: frame.Frame) -> None:
-        if not pa.ipc.read_schema(pa.py_buffer(read.meta["schema"])).equals(self.table.schema):
-            raise CorruptLogError(
-                f'the log of table "{self.table.name}" was written with other columns',
-                hint="the catalog and the log folder do not belong together",
-            )
-        if read.meta.get("moved", 0) > self.published.moved_seq:
-            raise CorruptLogError(
-                f'the catalog is older than the log of table "{self.table.name}"',
-                detail=f"rows up to {read.meta['moved']} had moved to history, the catalog knows "
-                f"of {self.published.moved_seq}",
-                hint="restore the catalog and the warehouse folder from the same backup",
-            )
-        self.counters = Counters(**read.meta["counters"])
-        self.progress.newest_us = read.meta["n"]
-        self.offsets = Offsets.load(read.meta["offsets"])
-        self._next_seq = max(read.first_seq, self._reserved_seq + 1)
+    def restore(self, next_seq: int, state: TableState) -> None:
+        """Be the table that a segment of the log begins with."""
+        self.counters = replace(state.counters)
+        self.progress.newest_us = state.newest_us
+        self.offsets = Offsets.load(state.offsets)
+        self._next_seq = max(next_seq, self._reserved_seq + 1)
 
 
-def _after(unit: Unit, moved_seq: int) -> Unit:
-    """What memory must hold of a unit when history holds the rows up to ``moved_seq``. What was
-    set aside went with the unit's first row."""
-    if unit.first_seq > moved_seq:
-        return unit
-    skip = moved_seq - unit.first_seq + 1
-    batches = []
-    for batch in unit.batches:
-        if batch.num_rows > skip:
-            batches.append(batch.slice(skip))
-        skip = max(skip - batch.num_rows, 0)
-    rows = unit.rows[moved_seq - unit.first_seq + 1 :]
-    first = moved_seq + 1 if batches or rows else unit.first_seq
-    return replace(
-        unit, first_seq=first, batches=tuple(batches), rows=rows, late=None, rejected=None
-    )
-
-
-def _unit_of(read: frame.Frame, schema: pa.Schema, late_schema: pa.Schema) -> Unit:
-    if read.kind == frame.ROWS:
-        return Unit(read.first_seq, rows=tuple(tuple(row) for row in read.meta["o"]))
-    parts: dict[str, list[pa.RecordBatch]] = {frame.STORED: [], frame.LATE: [], frame.REJECTED: []}
-    schemas = {frame.STORED: schema, frame.LATE: late_schema, frame.REJECTED: REJECTED_SCHEMA}
-    for name, buffer in read.sections:
-        parts[name].append(pa.ipc.read_record_batch(buffer, schemas[name]))
-    unit = Unit(read.first_seq, tuple(parts[frame.STORED]), replaced=tuple(read.meta["p"]))
-    late, rejected = parts[frame.LATE], parts[frame.REJECTED]
-    return replace(unit, late=late[0] if late else None, rejected=rejected[0] if rejected else None)
+def _indexes_of(table: Table, primary: PrimaryKeys | None) -> tuple[Index, ...]:
+    own = (primary.index,) if primary is not None else ()
+    return (*own, *table.indexes)

@@ -12,11 +12,12 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from tidemill.catalog.model import Snapshot, Table
+from tidemill.catalog.model import Table
 from tidemill.clock import Clock
 from tidemill.hot.ending import sync_folder
 from tidemill.hot.environment import Environment, NoHistory
 from tidemill.hot.log import Files
+from tidemill.hot.numbers import HistoryNumbers
 from tidemill.hot.recovery import Recovered, recover
 from tidemill.hot.table import HotTable
 from tidemill.permissions import make_folder
@@ -24,17 +25,7 @@ from tidemill.subscribers import Subscribers
 from tidemill.workers import Worker
 
 EXPIRE_EVERY_S = 1.0
-# Of a table: its moved_seq, its reserved_seq, and the ranges of numbers that loads used.
-Boundary = tuple[int, int, tuple[tuple[int, int], ...]]
-NO_HISTORY: Boundary = (0, 0, ())
 _log = logging.getLogger("tidemill.hot")
-
-
-def boundary_in(snapshot: Snapshot, table_id: int) -> Boundary:
-    """Where a table's history begins, as the catalog has it."""
-    history = snapshot.history(table_id)
-    loaded = tuple((span.first_seq, span.last_seq) for span in history.reservations)
-    return history.moved_seq, history.reserved_seq, loaded
 
 
 class HotTier:
@@ -65,7 +56,9 @@ class HotTier:
         self._keeper = Worker("tidemill-keeper", self._keep, _log, first_s=self._batch_s)
 
     def open(
-        self, tables: Iterable[Table], boundary_of: Callable[[int], Boundary] = lambda _: NO_HISTORY
+        self,
+        tables: Iterable[Table],
+        numbers_of: Callable[[int], HistoryNumbers] = lambda _: HistoryNumbers(),
     ) -> list[Recovered]:
         """Recover every table from its log, remove logs of tables that are gone, start to keep."""
         make_folder(self._folder)
@@ -74,7 +67,7 @@ class HotTier:
         for left_over in self._folder.iterdir():
             if left_over.name not in names:
                 shutil.rmtree(left_over, ignore_errors=True)
-        recovered = [self._open_table(table, boundary_of(table.table_id)) for table in known]
+        recovered = [self._open_table(table, numbers_of(table.table_id)) for table in known]
         self._keeper.start()
         return recovered
 
@@ -84,7 +77,7 @@ class HotTier:
         shutil.rmtree(folder, ignore_errors=True)
         make_folder(folder)
         sync_folder(self._folder)
-        self._open_table(table, NO_HISTORY)
+        self._open_table(table, HistoryNumbers())
 
     def drop(self, table_id: int) -> None:
         hot = self.tables.pop(table_id, None)
@@ -98,9 +91,9 @@ class HotTier:
             hot.close()
         self.tables.clear()
 
-    def _open_table(self, table: Table, boundary: Boundary) -> Recovered:
+    def _open_table(self, table: Table, numbers: HistoryNumbers) -> Recovered:
         hot = HotTable(
-            table, self._clock, self._wait_us, *boundary, self._environment, self._listeners
+            table, self._clock, self._wait_us, numbers, self._environment, self._listeners
         )
         folder = self._folder / str(table.table_id)
         found = recover(hot, folder, self._segment_bytes, self._files)

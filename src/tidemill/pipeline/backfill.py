@@ -24,6 +24,7 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
+from tidemill.catalog.commits import FileCommit
 from tidemill.catalog.model import FILE_ROWS, DataFile, History, NewFile, Table
 from tidemill.catalog.store import Catalog
 from tidemill.digests.definition import Digest
@@ -44,7 +45,7 @@ from tidemill.history.storage import Storage
 from tidemill.history.writing import SEQ
 from tidemill.hot.crash import point
 from tidemill.pipeline.digesting import DigestWork, fail_digest, without_loads
-from tidemill.pipeline.jobs import JobContext, OfTable, Outcome
+from tidemill.pipeline.job import JobContext, Nothing, OfTable, Outcome, Uncommitted, Written
 from tidemill.pipeline.spans import Span, spans_of
 from tidemill.stream.relation import FileScan, TimeRange, scan_of
 from tidemill.types import quote
@@ -145,6 +146,20 @@ def _groups(span: Span[DataFile]) -> Iterator[tuple[DataFile, ...]]:
 
 
 @dataclass(frozen=True)
+class WrittenBackfill:
+    """The partials that the tasks of a back-fill wrote."""
+
+    plan: Backfill
+    files: tuple[NewFile, ...]
+
+    @property
+    def outcome(self) -> Outcome[int]:
+        plan = self.plan
+        rows, size = sum(task.rows for task in plan.tasks), sum(task.bytes for task in plan.tasks)
+        return Outcome(plan.spans_left, rows, size, len(self.files), plan.explain()[0])
+
+
+@dataclass(frozen=True)
 class BackfillJob(OfTable):
     """One step of a back-fill; its value is how many partitions are left."""
 
@@ -158,16 +173,16 @@ class BackfillJob(OfTable):
     def explain(self) -> list[str]:
         return [f'back-fill digest "{self.digest.name}" of table "{self.table_name}"']
 
-    def run(self, context: JobContext) -> Outcome:
-        progress = Progress.read(self.catalog.progress(self.digest.table_id))
+    def run(self, context: JobContext) -> Uncommitted[int]:
+        progress = Progress.read(self.catalog.records.progress(self.digest.table_id))
         if progress.is_complete:
-            return Outcome(detail="nothing to do", value=0)
+            return Nothing(Outcome(0, detail="nothing to do"))
         history = self.catalog.snapshot().history(self.table_id)
         own = without_loads(progress.sealed, history)  # some may have come since a move
         work = DigestWork(Digest.of(self.digest), replace(progress, sealed=own))
-        return self._run(context, work)
+        return Written(self._run(context, work), self.commit)
 
-    def _run(self, context: JobContext, work: DigestWork) -> Outcome:
+    def _run(self, context: JobContext, work: DigestWork) -> WrittenBackfill:
         history = self.catalog.snapshot().history(self.table_id)
         plan = plan_backfill(context.job_id, self.table, history, self.storage, work)
         context.tell("; ".join(line.strip() for line in plan.explain()))
@@ -179,26 +194,23 @@ class BackfillJob(OfTable):
         results = context.run_tasks(name, digest_files, plan.tasks, count) if plan.tasks else []
         files = tuple(file for made in results for file in made)
         point("backfill.written")
-        rows = sum(task.rows for task in plan.tasks)
-        size = sum(task.bytes for task in plan.tasks)
-        return Outcome(rows, size, len(files), plan.explain()[0], (plan, files))
+        return WrittenBackfill(plan, files)
 
-    def commit(self, outcome: Outcome) -> Outcome:
-        if not outcome.value:
-            return outcome
-        plan, files = outcome.value
+    def commit(self, written: WrittenBackfill) -> Outcome[int]:
+        plan, files = written.plan, written.files
         digest_id = self.digest.table_id
         with self.catalog.transaction() as change:
             if change.snapshot.table(digest_id) is not None:  # or its view was dropped
                 # A seal may have come meanwhile; in here nothing changes any more.
-                now = Progress.read(self.catalog.progress(digest_id))
+                now = Progress.read(self.catalog.records.progress(digest_id))
                 error = failure_of(files)
                 if error is not None:
                     fail_digest(change, digest_id, error)
                 else:
-                    change.commit_files(digest_id, files, progress=now.lowered(plan.from_us).text)
+                    text = now.lowered(plan.from_us).text
+                    change.commit_files(digest_id, FileCommit(files, progress=text))
         point("backfill.committed")
-        return Outcome(outcome.rows, outcome.bytes, outcome.files, outcome.detail, plan.spans_left)
+        return written.outcome
 
 
 # -- in the task

@@ -22,13 +22,14 @@ newest, as many at a time as its memory may hold, so it can join more than that.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, pairwise
 
 import duckdb
 import pyarrow as pa
 
+from tidemill.catalog.commits import FileCommit
 from tidemill.catalog.model import (
     FILE_ROWS,
     DataFile,
@@ -51,7 +52,7 @@ from tidemill.history.writing import (
     write_rows,
 )
 from tidemill.hot.crash import point
-from tidemill.pipeline.jobs import JobContext, OfTable, Outcome
+from tidemill.pipeline.job import JobContext, Nothing, OfTable, Outcome, Uncommitted, Written
 from tidemill.pipeline.spans import spans_of, touches
 from tidemill.stream.relation import FileScan, scan_of
 from tidemill.types import quote
@@ -262,6 +263,20 @@ def _packed(lo_us: int, hi_us: int, files: Sequence[DataFile]) -> Iterator[Group
 
 
 @dataclass(frozen=True)
+class Rewritten:
+    """Files that take the place of others, which go by their ids."""
+
+    files: tuple[NewFile, ...]
+    dropped: tuple[int, ...]
+    detail: str
+
+    @property
+    def outcome(self) -> Outcome[None]:
+        rows, size = sum(file.rows for file in self.files), sum(file.bytes for file in self.files)
+        return Outcome(None, rows, size, len(self.files), self.detail)
+
+
+@dataclass(frozen=True)
 class CompactJob(OfTable):
     """The job around the plan, made when its turn has come."""
 
@@ -275,11 +290,11 @@ class CompactJob(OfTable):
     def explain(self) -> list[str]:
         return [f'compact small files of table "{self.table_name}"']
 
-    def run(self, context: JobContext) -> Outcome:
+    def run(self, context: JobContext) -> Uncommitted[None]:
         history = self.catalog.snapshot().history(self.table_id)
         plan = plan_compact(context.job_id, self.table, history, self.storage, self.cold_before_us)
         if plan is None:
-            return Outcome(detail="nothing to do")
+            return Nothing(Outcome(None, detail="nothing to do"))
         context.tell(plan.explain()[0])
 
         def count(_index: int, files: tuple[NewFile, ...]) -> None:
@@ -290,15 +305,17 @@ class CompactJob(OfTable):
         results = context.run_tasks(name, compact_files, plan.tasks, count, need)
         files = tuple(file for made in results for file in made)
         point("compact.written")
-        rows, size = sum(file.rows for file in files), sum(file.bytes for file in files)
-        return Outcome(rows, size, len(files), plan.explain()[0], (plan, files))
+        return Written(Rewritten(files, plan.dropped, plan.explain()[0]), self.commit)
 
-    def commit(self, outcome: Outcome) -> Outcome:
-        if outcome.value is not None:
-            plan, files = outcome.value
-            self.catalog.commit_files(self.table_id, add=files, drop=plan.dropped)
-            point("compact.committed")
-        return outcome
+    def commit(self, written: Rewritten) -> Outcome[None]:
+        with self.catalog.transaction() as change:
+            change.commit_files(self.table_id, FileCommit(written.files, written.dropped))
+        point("compact.committed")
+        return written.outcome
+
+
+Expired = Mapping[int, Sequence[DataFile]]
+"""Files that retention no longer wants, by their table."""
 
 
 @dataclass(frozen=True)
@@ -316,22 +333,23 @@ class ExpireJob(OfTable):
     def explain(self) -> list[str]:
         return [f'drop expired partitions of table "{self.table_name}"']
 
-    def run(self, context: JobContext) -> Outcome:
+    def run(self, context: JobContext) -> Written[Expired, None]:
         bounds = self.before_us, self.aside_before_us
         gone = expired_with_digests(self.catalog.snapshot(), self.table_id, *bounds)
+        return Written(gone, self.commit)
+
+    def commit(self, gone: Expired) -> Outcome[None]:
+        if gone:
+            with self.catalog.transaction() as change:
+                for table_id, files in gone.items():
+                    if table_id == self.table_id or change.snapshot.table(table_id) is not None:
+                        expired = FileCommit(drop=[file.file_id for file in files])
+                        change.commit_files(table_id, expired)
+            point("expire.committed")
         own = gone.get(self.table_id, [])
         rows = sum(file.rows for file in own if file.kind == FILE_ROWS)
         size = sum(file.bytes for files in gone.values() for file in files)
-        return Outcome(rows, size, sum(map(len, gone.values())), value=gone)
-
-    def commit(self, outcome: Outcome) -> Outcome:
-        if outcome.value:
-            with self.catalog.transaction() as change:
-                for table_id, files in outcome.value.items():
-                    if table_id == self.table_id or change.snapshot.table(table_id) is not None:
-                        change.commit_files(table_id, drop=[file.file_id for file in files])
-            point("expire.committed")
-        return outcome
+        return Outcome(None, rows, size, sum(map(len, gone.values())))
 
 
 def expired_files(history: History, before_us: int, aside_before_us: int) -> list[DataFile]:
@@ -343,7 +361,7 @@ def expired_files(history: History, before_us: int, aside_before_us: int) -> lis
 
 def expired_with_digests(
     snapshot: Snapshot, table_id: int, before_us: int, aside_before_us: int
-) -> dict[int, list[DataFile]]:
+) -> Expired:
     """The expired files of a stream and of its digests, by table; tables without any are left out.
 
     Partials go when no file of rows is left that reaches into their partition."""

@@ -1,17 +1,15 @@
-"""Compaction: which files are due to be merged, or written again without their deleted rows.
+"""Compaction on request: files are merged, or written again without their deleted rows.
 
-``compact`` and ``digest_compact`` are the jobs; here they are submitted, one of a table at a time,
-and only where work in the background is allowed.
+``compact`` is the job; one of a table at a time, and only where work in the background is allowed.
+What is due by itself, ``due`` finds.
 """
 
 from __future__ import annotations
 
-from tidemill.catalog.model import Snapshot, Table
+from tidemill.catalog.model import Table
 from tidemill.catalog.store import Catalog
 from tidemill.history.storage import Storage
-from tidemill.hot.table import HotTable
 from tidemill.pipeline.compact import CompactJob, plan_compact
-from tidemill.pipeline.digest_compact import DigestCompactJob, plan_digest_compact
 from tidemill.pipeline.jobs import JobHandle, Pipeline
 from tidemill.pipeline.lifetime import Lifetime
 
@@ -28,28 +26,13 @@ class Compaction:
         self._storage = storage
         self._life = life
 
-    def compact(self, table: Table, hot: HotTable) -> JobHandle | None:
-        """Compact what is due; None if nothing is, or if it is under way."""
-        now_us = hot.progress.now_us()
-        cold = None if now_us is None else now_us - table.settings["hot"]
-        return self.submit(table, cold)
-
-    def compact_digests(self, snapshot: Snapshot, table: Table) -> None:
-        """Merge the partials of partitions that have many files of them."""
-        for digest in snapshot.digests_of(table.table_id):
-            history = snapshot.history(digest.table_id)
-            if self._pipeline.pending(table.table_id, "compact"):
-                return
-            if plan_digest_compact("", digest, history, self._storage):
-                job = DigestCompactJob(digest, table, self._catalog, self._storage)
-                self._pipeline.submit(job, COMPACT_PRIORITY)
-
     def compact_deleted(self, table: Table) -> None:
         """Write files without their deleted rows, however young their partition is."""
         self.submit(table, MAX_US)
 
-    def submit(self, table: Table, cold_before_us: int | None) -> JobHandle | None:
-        """Compact partitions that end before a moment."""
+    def submit(self, table: Table, cold_before_us: int | None) -> JobHandle[None] | None:
+        """Compact partitions that end before a moment; None if there is nothing to do, or if it is
+        being done."""
         if self._pipeline.pending(table.table_id, "compact") or not self._life.allows_background():
             return None
         history = self._catalog.snapshot().history(table.table_id)

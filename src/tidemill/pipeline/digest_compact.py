@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from tidemill.catalog.commits import FileCommit
 from tidemill.catalog.model import DataFile, History, NewFile, Table
 from tidemill.catalog.store import Catalog
 from tidemill.digests.definition import Digest
@@ -24,9 +25,9 @@ from tidemill.digests.partials import (
 )
 from tidemill.history.storage import Storage
 from tidemill.hot.crash import point
-from tidemill.pipeline.compact import TASKS_MAX
+from tidemill.pipeline.compact import TASKS_MAX, Rewritten
 from tidemill.pipeline.digesting import fail_digest
-from tidemill.pipeline.jobs import JobContext, OfTable, Outcome
+from tidemill.pipeline.job import JobContext, Nothing, OfTable, Outcome, Uncommitted, Written
 
 FILES_MAX = 8  # of one partition; more are merged
 LARGER = 3  # a file this many times as large as the others together is left out
@@ -83,11 +84,11 @@ class DigestCompactJob(OfTable):
     def explain(self) -> list[str]:
         return [f'merge small files of digest "{self.digest.name}"']
 
-    def run(self, context: JobContext) -> Outcome:
+    def run(self, context: JobContext) -> Uncommitted[None]:
         history = self.catalog.snapshot().history(self.digest.table_id)
         tasks = plan_digest_compact(context.job_id, self.digest, history, self.storage)
         if not tasks:
-            return Outcome(detail="nothing to do")
+            return Nothing(Outcome(None, detail="nothing to do"))
         context.tell(self.explain()[0])
 
         def count(_index: int, files: tuple[NewFile, ...]) -> None:
@@ -98,21 +99,19 @@ class DigestCompactJob(OfTable):
         files = tuple(file for made in results for file in made)
         dropped = tuple(file.file_id for task in tasks for file in task.files)
         point("compact.written")
-        rows, size = sum(file.rows for file in files), sum(file.bytes for file in files)
-        return Outcome(rows, size, len(files), self.explain()[0], (files, dropped))
+        return Written(Rewritten(files, dropped, self.explain()[0]), self.commit)
 
-    def commit(self, outcome: Outcome) -> Outcome:
-        if outcome.value is not None:
-            files, dropped = outcome.value
-            with self.catalog.transaction() as change:
-                if change.snapshot.table(self.digest.table_id) is not None:
-                    error = failure_of(files)
-                    if error is not None:
-                        fail_digest(change, self.digest.table_id, error)
-                    else:
-                        change.commit_files(self.digest.table_id, files, dropped)
-            point("compact.committed")
-        return outcome
+    def commit(self, written: Rewritten) -> Outcome[None]:
+        digest_id = self.digest.table_id
+        with self.catalog.transaction() as change:
+            if change.snapshot.table(digest_id) is not None:
+                error = failure_of(written.files)
+                if error is not None:
+                    fail_digest(change, digest_id, error)
+                else:
+                    change.commit_files(digest_id, FileCommit(written.files, written.dropped))
+        point("compact.committed")
+        return written.outcome
 
 
 # -- in the task

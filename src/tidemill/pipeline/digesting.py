@@ -23,6 +23,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidemill.catalog.commits import FileCommit
 from tidemill.catalog.model import FILE_DIGEST, History, NewFile, Table
 from tidemill.catalog.store import Catalog
 from tidemill.catalog.transaction import Transaction
@@ -55,7 +56,7 @@ def planned_digests(catalog: Catalog, table_id: int) -> tuple[DigestWork, ...]:
 
 
 def _planned(catalog: Catalog, table: Table) -> DigestWork:
-    progress = Progress.read(catalog.progress(table.table_id))
+    progress = Progress.read(catalog.records.progress(table.table_id))
     after_seq = catalog.snapshot().history(table.table_id).moved_seq
     return DigestWork(Digest.of(table), progress, after_seq)
 
@@ -100,12 +101,9 @@ def commit_moved(
         if error is not None:
             fail_digest(change, digest_id, error, upto_seq)
             continue
-        change.commit_files(
-            digest_id,
-            files,
-            moved_seq=upto_seq,
-            progress=_with_moved(work, upto_seq, change.snapshot.history(table_id)),
-        )
+        text = _with_moved(work, upto_seq, change.snapshot.history(table_id))
+        commit = FileCommit(files, moved_seq=upto_seq, progress=text)
+        change.commit_files(digest_id, commit)
 
 
 def fail_digest(
@@ -114,7 +112,7 @@ def fail_digest(
     """A view's expressions failed: its digest has nothing from now on, and its stream goes on."""
     gone = [file.file_id for file in change.snapshot.history(digest_id).files]
     text = Progress(failed=error).text
-    change.commit_files(digest_id, drop=gone, moved_seq=moved_seq, progress=text)
+    change.commit_files(digest_id, FileCommit(drop=gone, moved_seq=moved_seq, progress=text))
 
 
 def _with_moved(work: DigestWork, upto_seq: int, history: History) -> str | None:
@@ -154,7 +152,7 @@ def commit_loaded(change: Transaction, digested: Digested) -> None:
         if error is not None:
             fail_digest(change, digest_id, error)
         else:
-            change.commit_files(digest_id, files)
+            change.commit_files(digest_id, FileCommit(files))
 
 
 # -- in the task

@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 from tidemill.errors import ClosedError, TidemillError
 from tidemill.errors import JobCancelledError as JobCancelledError
@@ -34,14 +34,14 @@ from tidemill.errors import PipelineError as PipelineError
 from tidemill.history.memory import give_back
 from tidemill.pipeline.spark import SparkRuntime
 
-Function = Callable[[Any], Any]
-OnDone = Callable[[int, Any], None]
+Spec = TypeVar("Spec")
+Made = TypeVar("Made")
 INLINE = "inline"
 REASON_CHARS_MAX = 500
 REPORT_BYTES_MAX = 1 << 16
 
 
-def ignore(_index: int, _result: Any) -> None:
+def ignore(_index: int, _result: object) -> None:
     """An ``on_done`` for those who do not want to know."""
 
 
@@ -79,11 +79,11 @@ class Executor(Protocol):
         self,
         job_id: str,
         name: str,
-        function: Function,
-        specs: Sequence[Any],
-        on_done: OnDone = ignore,
+        function: Callable[[Spec], Made],
+        specs: Sequence[Spec],
+        on_done: Callable[[int, Made], None] = ignore,
         need_bytes: int = 0,
-    ) -> list[Any]:
+    ) -> list[Made]:
         """The results in the order of the specs. The first word of ``name`` is the kind of work;
         kinds share the machine fairly. ``need_bytes`` is about what a task takes: of large ones
         fewer run at once, as the memory of the workers allows."""
@@ -122,14 +122,14 @@ class InlineExecutor:
         self,
         job_id: str,
         name: str,
-        function: Function,
-        specs: Sequence[Any],
-        on_done: OnDone = ignore,
+        function: Callable[[Spec], Made],
+        specs: Sequence[Spec],
+        on_done: Callable[[int, Made], None] = ignore,
         need_bytes: int = 0,
-    ) -> list[Any]:
-        def call(index: int, blob: bytes) -> Any:
+    ) -> list[Made]:
+        def call(index: int, blob: bytes) -> Made:
             self._cancelled.check(job_id)
-            result = _open(perform(blob))
+            result: Made = _open(perform(blob))
             on_done(index, result)
             return result
 
@@ -194,11 +194,11 @@ class SparkExecutor:
         self,
         job_id: str,
         name: str,
-        function: Function,
-        specs: Sequence[Any],
-        on_done: OnDone = ignore,
+        function: Callable[[Spec], Made],
+        specs: Sequence[Spec],
+        on_done: Callable[[int, Made], None] = ignore,
         need_bytes: int = 0,
-    ) -> list[Any]:
+    ) -> list[Made]:
         if not specs:
             return []
         with self._cancelled.during(job_id):
@@ -278,14 +278,14 @@ class SparkExecutor:
         return PipelineError(f"{name} failed on Spark", detail=reason_of(str(error)))
 
 
-class _Listener:
+class _Listener(Generic[Made]):
     """Takes the answers of one job, each once, and ends the job at the first error."""
 
-    def __init__(self, on_done: OnDone, stop: Callable[[], None]) -> None:
+    def __init__(self, on_done: Callable[[int, Made], None], stop: Callable[[], None]) -> None:
         self._on_done = on_done
         self._stop = stop
         self._lock = threading.Lock()
-        self.results: dict[int, Any] = {}
+        self.results: dict[int, Made] = {}
         self.failure: TidemillError | None = None
 
     def hear(self, index: int, answer: bytes) -> None:
@@ -351,7 +351,7 @@ class _Cancelled:
             raise JobCancelledError("the job was cancelled; nothing was stored")
 
 
-def pack(function: Function, spec: Any) -> bytes:
+def pack(function: Callable[[Spec], Made], spec: Spec) -> bytes:
     return pickle.dumps((function, spec), pickle.HIGHEST_PROTOCOL)
 
 

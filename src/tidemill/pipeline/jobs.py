@@ -1,255 +1,76 @@
-"""The pipeline: a queue of jobs, the threads that run them, and the board that shows them.
+"""The pipeline: a queue of jobs, and the threads that run them.
 
-A job is planned by whoever submits it, and goes through two steps here:
-
-1. ``run`` writes files, by tasks of the executor. Nobody sees them yet.
-2. ``commit`` names them in the catalog, in one transaction.
-
-A job that fails or is killed before its commit has changed nothing: its files are orphans, which
-VACUUM removes, and it can be run again. Commits of one table never overlap. An *exclusive* job (a
-move, a compaction) has its table for itself from the beginning of its run, since what it plans on
-must still be so when it commits; others (a load) only for their commit. Loads can be long, so they
-never take the last thread: moves go on beside them.
+A job (``job``) is planned by whoever submits it, and is run and committed here. One that fails or
+is killed before its commit has changed nothing: its files are orphans, which VACUUM removes, and it
+can be run again. Commits of one table never overlap. An *exclusive* job (a move, a compaction) has
+its table for itself from the beginning of its run, since what it plans on must still be so when it
+commits; others (a load) only for their commit. Loads can be long, so they never take the last
+thread: moves go on beside them.
 """
 
 from __future__ import annotations
 
-import secrets
 import threading
-from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
 
-from tidemill.catalog.model import Table
 from tidemill.clock import Clock
 from tidemill.errors import BackpressureError, ClosedError, TidemillError
 from tidemill.executions import cancellable
-from tidemill.pipeline.executor import (
-    Executor,
-    Function,
-    JobCancelledError,
-    OnDone,
-    PipelineError,
-    ignore,
-    shown,
+from tidemill.pipeline.board import (
+    CANCELLED,
+    COMMITTED,
+    FAILED,
+    QUEUED,
+    RUNNING,
+    JobBoard,
+    JobRecord,
 )
+from tidemill.pipeline.executor import Executor, JobCancelledError, PipelineError, shown
+from tidemill.pipeline.job import Job, JobContext, Outcome, new_job_id
 
 QUEUE_JOBS_MAX = 1_000
-ENDED_JOBS_KEPT = 1_000
 PARALLEL_JOBS = 2
 CLOSE_TIMEOUT_S = 60.0
-STARTING = "Spark is starting"
 
-QUEUED, RUNNING, COMMITTED, FAILED, CANCELLED = (
-    "queued",
-    "running",
-    "committed",
-    "failed",
-    "cancelled",
-)
-
-
-def new_job_id() -> str:
-    """An id that no other job of any process has; files are named after it."""
-    return secrets.token_hex(8)
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What a job did. ``value`` is for whoever submitted it, the rest for the board."""
-
-    rows: int = 0
-    bytes: int = 0
-    files: int = 0
-    detail: str | None = None
-    value: Any = None
-
-
-class Job(Protocol):
-    """A frozen plan that can be run. It is run once; to repeat it, submit it again.
-
-    ``run`` may be broken off at any moment. ``commit`` is not: it is one transaction of the
-    catalog, called after ``run`` by the same thread while no other job of the table commits.
-    """
-
-    @property
-    def kind(self) -> str: ...
-    @property
-    def table_id(self) -> int: ...
-    @property
-    def table_name(self) -> str: ...
-    @property
-    def exclusive(self) -> bool: ...
-
-    def explain(self) -> list[str]:
-        """The plan, line by line."""
-        ...
-
-    def run(self, context: JobContext) -> Outcome: ...
-
-    def commit(self, outcome: Outcome) -> Outcome: ...
-
-
-class OfTable:
-    """A job that keeps its table as ``table``."""
-
-    table: Table
-
-    @property
-    def table_id(self) -> int:
-        return self.table.table_id
-
-    @property
-    def table_name(self) -> str:
-        return self.table.name
-
-
-@dataclass(frozen=True)
-class JobRecord:
-    """A job as the board shows it; times are microseconds since 1970 UTC."""
-
-    job_id: str
-    kind: str
-    table_id: int
-    table_name: str
-    state: str
-    planned_at_us: int
-    started_at_us: int | None = None
-    ended_at_us: int | None = None
-    tasks: int = 0
-    tasks_done: int = 0
-    rows: int = 0
-    bytes: int = 0
-    files: int = 0
-    error: str | None = None
-    detail: str | None = None
-    ran_on: str | None = None  # where its tasks ran, if it had any
-
-    @property
-    def is_ended(self) -> bool:
-        return self.state in (COMMITTED, FAILED, CANCELLED)
-
-
-class JobBoard:
-    """All jobs that wait or run, and the last ``kept`` that ended. Thread-safe."""
-
-    def __init__(self, kept: int = ENDED_JOBS_KEPT) -> None:
-        self._kept = kept
-        self._lock = threading.Lock()
-        self._records: OrderedDict[str, JobRecord] = OrderedDict()
-
-    def add(self, record: JobRecord) -> None:
-        with self._lock:
-            self._records[record.job_id] = record
-
-    def update(self, job_id: str, **changes: Any) -> None:
-        with self._lock:
-            record = replace(self._records[job_id], **changes)
-            self._records[job_id] = record
-            if record.is_ended:
-                self._forget_oldest()
-
-    def count(self, job_id: str, *, tasks_done: int = 0, rows: int = 0, bytes: int = 0) -> None:
-        """Add to what a job has done."""
-        with self._lock:
-            record = self._records[job_id]
-            self._records[job_id] = replace(
-                record,
-                tasks_done=record.tasks_done + tasks_done,
-                rows=record.rows + rows,
-                bytes=record.bytes + bytes,
-            )
-
-    def get(self, job_id: str) -> JobRecord | None:
-        return self._records.get(job_id)
-
-    def records(self) -> list[JobRecord]:
-        """In the order in which they were submitted."""
-        with self._lock:
-            return list(self._records.values())
-
-    def _forget_oldest(self) -> None:
-        ended = [job_id for job_id, record in self._records.items() if record.is_ended]
-        for job_id in ended[: max(len(ended) - self._kept, 0)]:
-            del self._records[job_id]
-
-
-@dataclass(frozen=True)
-class JobContext:
-    """What a running job may use."""
-
-    job_id: str
-    executor: Executor
-    board: JobBoard
-    check_cancelled: Callable[[], None]
-
-    def run_tasks(
-        self,
-        name: str,
-        function: Function,
-        specs: Sequence[Any],
-        on_done: OnDone = ignore,
-        need_bytes: int = 0,
-    ) -> list[Any]:
-        """Run tasks and show their progress; may be called several times by one job."""
-        self.check_cancelled()
-        executor = self.executor
-        known = self.board.get(self.job_id)
-        tasks = (known.tasks if known else 0) + len(specs)
-        self.board.update(self.job_id, tasks=tasks, ran_on=executor.place)
-
-        def done(index: int, result: Any) -> None:
-            self.board.count(self.job_id, tasks_done=1)
-            on_done(index, result)
-
-        with nullcontext() if executor.is_ready else self._waiting(known.detail if known else None):
-            executor.prepare(self.check_cancelled)
-        return executor.run(self.job_id, name, function, specs, done, need_bytes)
-
-    @contextmanager
-    def _waiting(self, detail: str | None) -> Iterator[None]:
-        """Show that the job cannot begin yet, and the former detail afterwards."""
-        self.board.update(self.job_id, detail=STARTING)
-        try:
-            yield
-        finally:
-            self.board.update(self.job_id, detail=detail)
-
-    def count(self, rows: int = 0, bytes: int = 0) -> None:
-        """Show rows and bytes that are done."""
-        self.board.count(self.job_id, rows=rows, bytes=bytes)
-
-    def tell(self, detail: str) -> None:
-        """Show what the job is about."""
-        self.board.update(self.job_id, detail=detail)
+T = TypeVar("T")
+Commit = Callable[[], Outcome[object]]
 
 
 @dataclass(eq=False)
 class _Entry:
     """A submitted job: where it stands, and those who wait for it."""
 
-    job: Job
+    job: Job[object]
     job_id: str
     priority: int
     number: int
+    run: Callable[[JobContext], Commit]
     ended: threading.Event = field(default_factory=threading.Event)
     is_cancelled: bool = False
     why: TidemillError | None = None  # it was cancelled, if not by a request
     is_committing: bool = False
-    outcome: Outcome | None = None
+    outcome: Outcome[object] | None = None
     error: BaseException | None = None
     callbacks: list[Callable[[], None]] = field(default_factory=list)
 
 
-class JobHandle:
+@dataclass(eq=False)
+class _Slot(Generic[T]):
+    """Where a job's outcome is put, for its handle."""
+
+    outcome: Outcome[T] | None = None
+
+
+class JobHandle(Generic[T]):
     """A submitted job, to wait for or to cancel."""
 
-    def __init__(self, pipeline: Pipeline, entry: _Entry) -> None:
+    def __init__(self, pipeline: Pipeline, entry: _Entry, slot: _Slot[T]) -> None:
         self.job_id = entry.job_id
         self._pipeline = pipeline
         self._entry = entry
+        self._slot = slot
 
     def done(self) -> bool:
         return self._entry.ended.is_set()
@@ -263,16 +84,16 @@ class JobHandle:
         record = self._pipeline.board.get(self.job_id)
         return record.tasks_done / record.tasks if record is not None and record.tasks else None
 
-    def wait(self, timeout_s: float | None = None) -> Outcome:
+    def wait(self, timeout_s: float | None = None) -> Outcome[T]:
         """The outcome of a committed job; raises the error of one that failed."""
         if not self._entry.ended.wait(timeout_s):
             raise PipelineError(f"job {self.job_id} did not end within {timeout_s:g} seconds")
         if self._entry.error is not None:
             raise self._entry.error
-        assert self._entry.outcome is not None
-        return self._entry.outcome
+        assert self._slot.outcome is not None
+        return self._slot.outcome
 
-    def wait_cancellable(self) -> Outcome:
+    def wait_cancellable(self) -> Outcome[T]:
         """The same for a statement: whoever cancels the statement cancels the job."""
         with cancellable(self.cancel, self.progress):
             return self.wait()
@@ -311,9 +132,10 @@ class Pipeline:
         self._closed = False
         self._threads: list[threading.Thread] = []
 
-    def submit(self, job: Job, priority: int = 0, job_id: str | None = None) -> JobHandle:
+    def submit(self, job: Job[T], priority: int = 0, job_id: str | None = None) -> JobHandle[T]:
         """Queue a job; refused when too many wait already. A plan that names files has its id
         already, from ``new_job_id``."""
+        slot: _Slot[T] = _Slot()
         with self._gate:
             if self._closed:
                 raise ClosedError("the pipeline was closed")
@@ -323,7 +145,8 @@ class Pipeline:
                     hint="tidemill.jobs shows what they wait for",
                 )
             self._number += 1
-            entry = _Entry(job, job_id or new_job_id(), priority, self._number)
+            run = _running(job, slot)
+            entry = _Entry(job, job_id or new_job_id(), priority, self._number, run)
             self.board.add(
                 JobRecord(
                     entry.job_id,
@@ -338,7 +161,7 @@ class Pipeline:
             self._queue.sort(key=lambda each: (each.priority, each.number))
             self._start_threads()
             self._gate.notify_all()
-        return JobHandle(self, entry)
+        return JobHandle(self, entry, slot)
 
     def pending(self, table_id: int, kind: str | None = None) -> int:
         """How many jobs of a table wait or run."""
@@ -431,14 +254,14 @@ class Pipeline:
                     return entry
                 self._gate.wait()
 
-    def _may_run(self, job: Job) -> bool:
+    def _may_run(self, job: Job[object]) -> bool:
         if job.exclusive:
             return job.table_id not in self._busy
         shared = sum(not each.job.exclusive for each in self._running.values())
         return shared < max(self._parallel - 1, 1)
 
-    def _perform(self, entry: _Entry) -> Outcome:
-        job, job_id = entry.job, entry.job_id
+    def _perform(self, entry: _Entry) -> Outcome[object]:
+        job_id = entry.job_id
         self.board.update(job_id, state=RUNNING, started_at_us=self._clock.now_us())
 
         def check_cancelled() -> None:
@@ -446,9 +269,9 @@ class Pipeline:
                 raise JobCancelledError("the job was cancelled; nothing was stored")
 
         context = JobContext(job_id, self.executor, self.board, check_cancelled)
-        outcome = job.run(context)
+        commit = entry.run(context)
         self._begin_commit(entry)
-        return job.commit(outcome)
+        return commit()
 
     def _begin_commit(self, entry: _Entry) -> None:
         """Wait until no other job of the table commits; the last moment to be cancelled."""
@@ -490,3 +313,18 @@ class Pipeline:
                 entry.callbacks.append(call)
                 return
         call()
+
+
+def _running(job: Job[T], slot: _Slot[T]) -> Callable[[JobContext], Commit]:
+    """A job's steps for the threads, which need not know the type of its value."""
+
+    def run(context: JobContext) -> Commit:
+        written = job.run(context)
+
+        def commit() -> Outcome[object]:
+            slot.outcome = written.commit()
+            return slot.outcome
+
+        return commit
+
+    return run

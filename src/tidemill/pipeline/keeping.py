@@ -2,7 +2,7 @@
 
 Rows leave memory by moves (the *mover* decides, FLUSH insists), small files are compacted, what
 retention no longer wants is dropped, and snapshots that nobody may read any more are forgotten with
-their files. Each of these is a job of the pipeline; one thread looks what is due. Nothing here is
+their files. One thread looks what is due (``due`` has the rules) and has it done. Nothing here is
 on the way of a query, and of an append only what its primary keys and its memory need.
 """
 
@@ -12,6 +12,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
+from typing import TypeVar
 
 import pyarrow as pa
 
@@ -24,23 +25,24 @@ from tidemill.history.publishing import Publishing
 from tidemill.history.storage import Storage
 from tidemill.hot.environment import Relief
 from tidemill.hot.primary import Key
-from tidemill.hot.retention import horizon_us
 from tidemill.hot.table import HotTable
-from tidemill.pipeline.compact import ExpireJob, expired_with_digests
 from tidemill.pipeline.compaction import Compaction
-from tidemill.pipeline.jobs import Job, JobHandle, Outcome, Pipeline
+from tidemill.pipeline.due import RULES, Due, DueJob, DuePublishing, DueTelling, Situation
+from tidemill.pipeline.job import Job, Outcome
+from tidemill.pipeline.jobs import JobHandle, Pipeline
 from tidemill.pipeline.lifetime import Lifetime
-from tidemill.pipeline.move import MoveJob
+from tidemill.pipeline.move import Move, MoveJob
 from tidemill.pipeline.mover import Mover
 from tidemill.stream.keys import Keys
 from tidemill.subscribers import Subscribers
 from tidemill.workers import Worker
 
 LOOK_EVERY_S = 1.0
-FORGET_EVERY_S = 60.0
 MOVE_PRIORITY = 0
 CONFLICTS_MAX = 5
 _log = logging.getLogger("tidemill.keeping")
+
+T = TypeVar("T")
 
 
 class Keeping:
@@ -113,7 +115,7 @@ class Keeping:
         self.publishing.follow()
         return rows
 
-    def _flushed(self, hot: HotTable, handle: JobHandle) -> int:
+    def _flushed(self, hot: HotTable, handle: JobHandle[Move]) -> int:
         """The rows of a move; one that met a change of its digests is made again."""
         for _ in range(CONFLICTS_MAX):
             try:
@@ -122,46 +124,53 @@ class Keeping:
                 handle = self._submit_move(hot, None, "asked for by FLUSH")
         return self.wait(handle).rows
 
-    def wait(self, handle: JobHandle) -> Outcome:
+    def wait(self, handle: JobHandle[T]) -> Outcome[T]:
         """The job's outcome; who cancels the statement that waits cancels the job."""
         return handle.wait_cancellable()
 
-    def _submit_move(self, hot: HotTable, upto_seq: int | None, reason: str) -> JobHandle:
+    def _submit_move(self, hot: HotTable, upto_seq: int | None, reason: str) -> JobHandle[Move]:
         job = MoveJob(hot, self._catalog, self.storage, upto_seq, reason)
         return self.submit(job, MOVE_PRIORITY)
 
-    def submit(self, job: Job, priority: int) -> JobHandle:
+    def submit(self, job: Job[T], priority: int) -> JobHandle[T]:
         return self.pipeline.submit(job, priority)
 
     # -- order
 
     def _work(self, _is_woken: bool) -> float:
         self.look()
-        if time.monotonic() - self._forgot_s >= FORGET_EVERY_S:
-            self._forgot_s = time.monotonic()
-            self.forget_snapshots()
         return LOOK_EVERY_S
 
     def look(self) -> None:
-        """Submit what is due: partitions to drop, and where Spark runs, files to compact."""
-        snapshot = self._catalog.snapshot()
-        is_allowed = bool(self._tables) and self.life.allows_background()
-        for table_id, history in snapshot.histories.items():
-            hot = self._tables.get(table_id)
-            table = snapshot.table(table_id)
-            if hot is None or table is None or not history.files:
-                continue
-            horizon = horizon_us(table, hot.progress.now_us())
-            if horizon is not None:
-                bounds = horizon, self._clock.now_us() - table.settings["retention"]
-                is_new = not self.pipeline.pending(table_id, "expire")
-                if is_new and expired_with_digests(snapshot, table_id, *bounds):
-                    self.submit(ExpireJob(table, self._catalog, *bounds), MOVE_PRIORITY)
-            if is_allowed:
-                self.compaction.compact(table, hot)
-                self.compaction.compact_digests(snapshot, table)
-        self._looks.tell(is_allowed)
-        self.publishing.follow()
+        """Have done what is due, rule by rule."""
+        situation = self._situation()
+        for rule in RULES:
+            for due in rule(situation):
+                self._carry_out(due)
+
+    def _situation(self) -> Situation:
+        return Situation(
+            self._catalog.snapshot(),
+            dict(self._tables),
+            self._catalog,
+            self.storage,
+            self._clock.now_us(),
+            lambda table_id, kind: self.pipeline.pending(table_id, kind) > 0,
+            bool(self._tables) and self.life.allows_background(),
+            self._settings["time_travel"],
+            time.monotonic() - self._forgot_s,
+        )
+
+    def _carry_out(self, due: Due) -> None:
+        if isinstance(due, DueJob):
+            self.submit(due.job, due.priority)
+        elif isinstance(due, DueTelling):
+            self._looks.tell(due.allows_background)
+        elif isinstance(due, DuePublishing):
+            self.publishing.publish(due.table)
+        else:
+            self._forgot_s = time.monotonic()
+            self._forget_before(due.before_us)
 
     # -- vacuum
 
@@ -174,7 +183,7 @@ class Keeping:
         running = self._running()
         listed = [entry for prefix in prefixes for entry in self.storage.list(prefix)]
         running |= self._running()
-        known = self._catalog.known_paths()
+        known = self._catalog.records.known_paths()
         for path, length, _ in listed:
             name = path.rpartition("/")[2]
             is_ours = path.partition("/")[0].isdecimal() and name.endswith(".parquet")
@@ -188,9 +197,11 @@ class Keeping:
     def forget_snapshots(self) -> int:
         """Snapshots older than ``time_travel``, except those that statements read."""
         kept_us = self._settings["time_travel"]
-        if kept_us is None:
-            return 0
-        paths = self._catalog.expire_snapshots(self._clock.now_us() - kept_us, self._pinned())
+        return 0 if kept_us is None else self._forget_before(self._clock.now_us() - kept_us)
+
+    def _forget_before(self, before_us: int) -> int:
+        with self._catalog.transaction() as change:
+            paths = change.expire_snapshots(before_us, self._pinned())
         for path in paths:
             try:
                 self.storage.delete(path)

@@ -28,6 +28,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from tidemill.catalog.commits import SeqRange
 from tidemill.catalog.frozen import FrozenMap
 from tidemill.catalog.model import (
     APPENDED,
@@ -49,7 +50,7 @@ from tidemill.history.writing import WriteSpec, write_deletes
 from tidemill.pipeline.backfill import FilesTask, digest_files
 from tidemill.pipeline.digesting import Digested, DigestWork, by_digest
 from tidemill.pipeline.executor import PipelineError
-from tidemill.pipeline.jobs import JobContext, Outcome
+from tidemill.pipeline.job import JobContext, Outcome, Written
 from tidemill.pipeline.loading import (
     CHANGED,
     KNOWN,
@@ -134,7 +135,7 @@ class LoadCommit:
     job_id: str
     files: tuple[NewFile, ...]
     packages: tuple[Package, ...]
-    reserved: tuple[int, int] | None = None
+    reserved: SeqRange | None = None
     replaced: tuple[int, ...] = ()
     digested: Digested = field(default_factory=FrozenMap)
 
@@ -148,7 +149,9 @@ class DigestDesk:
     def digests(self, table_id: int) -> tuple[DigestWork, ...]:
         """The digests as they are now, each with its progress, without those that failed."""
         found = (
-            DigestWork(Digest.of(table), Progress.read(self.catalog.progress(table.table_id)))
+            DigestWork(
+                Digest.of(table), Progress.read(self.catalog.records.progress(table.table_id))
+            )
             for table in self.catalog.snapshot().digests_of(table_id)
         )
         return tuple(work for work in found if work.progress.failed is None)
@@ -198,7 +201,7 @@ class LoadReport:
 
 
 @dataclass(frozen=True)
-class _Ready:
+class WrittenLoad:
     """A load that has run."""
 
     job_id: str
@@ -241,16 +244,18 @@ class LoadJob:
 
     # -- run
 
-    def run(self, context: JobContext) -> Outcome:
+    def run(self, context: JobContext) -> Written[WrittenLoad, LoadReport]:
         plan = self.plan
         context.tell(plan.explain()[0])
         first_seq = self.desk.reserve(self.table_id, len(plan.packages) * PACKAGE_ROWS_MAX)
-        return self._run(context, first_seq, self._digests())
+        return Written(self._run(context, first_seq, self._digests()), self.commit)
 
     def _digests(self) -> tuple[DigestWork, ...]:
         return () if self.digests is None else self.digests.digests(self.table_id)
 
-    def _run(self, context: JobContext, first_seq: int, digests: Sequence[DigestWork]) -> Outcome:
+    def _run(
+        self, context: JobContext, first_seq: int, digests: Sequence[DigestWork]
+    ) -> WrittenLoad:
         plan = self.plan
         # whatever their progress is now: it may be another when the load commits
         works = tuple(replace(work, progress=Progress()) for work in digests)
@@ -265,14 +270,14 @@ class LoadJob:
 
         try:
             name = f"load into {plan.table.name}"
-            results: list[LoadedTask] = context.run_tasks(name, load_packages, tasks, on_done)
+            results = context.run_tasks(name, load_packages, tasks, on_done)
         except TidemillError:
             self._remove([file for task in done for file in task.files])
             raise
         packages = tuple(package for task in results for package in task.packages)
         files = tuple(file for task in results for file in task.files)
         known = frozenset(work.digest.table_id for work in works)
-        return Outcome(value=_Ready(context.job_id, first_seq, packages, files, known))
+        return WrittenLoad(context.job_id, first_seq, packages, files, known)
 
     def _tasks(
         self, context: JobContext, first_seq: int, digests: tuple[DigestWork, ...]
@@ -316,8 +321,7 @@ class LoadJob:
 
     # -- commit
 
-    def commit(self, outcome: Outcome) -> Outcome:
-        ready: _Ready = outcome.value
+    def commit(self, ready: WrittenLoad) -> Outcome[LoadReport]:
         self._refuse_twice(ready)
         replaced: tuple[int, ...] = ()
         if self.plan.table.primary_key and ready.files:
@@ -329,7 +333,7 @@ class LoadJob:
             ready.job_id,
             ready.stored,
             self._records(ready),
-            (ready.first_seq, last) if rows else None,
+            SeqRange(ready.first_seq, last) if rows else None,
             replaced,
             self._digested(ready),
         )
@@ -340,7 +344,7 @@ class LoadJob:
         self._remove([file for file in partials if file.path not in named])
         return _outcome(ready)
 
-    def _refuse_twice(self, ready: _Ready) -> None:
+    def _refuse_twice(self, ready: WrittenLoad) -> None:
         """Another load may have been faster with the same packages."""
         if self.plan.is_forced:
             return
@@ -353,7 +357,7 @@ class LoadJob:
                 hint="load the others again",
             )
 
-    def _settle_keys(self, ready: _Ready) -> tuple[_Ready, tuple[int, ...]]:
+    def _settle_keys(self, ready: WrittenLoad) -> tuple[WrittenLoad, tuple[int, ...]]:
         policy = self.plan.table.settings["on_conflict"]
         if policy == "reject":
             return self._set_aside_repeats(ready), ()
@@ -368,7 +372,7 @@ class LoadJob:
             return _ignored(replace(ready, ignored=frozenset(gone.tolist())), found.seqs), ()
         return _replacing(ready, found.seqs), tuple(int(seq) for seq in gone)
 
-    def _digested(self, ready: _Ready) -> Digested:
+    def _digested(self, ready: WrittenLoad) -> Digested:
         """The partials to be named: of partitions that a digest covers, and of all of them."""
         works, written = self._digests(), by_digest(ready.files)
         found = {
@@ -384,7 +388,9 @@ class LoadJob:
             found[work.digest.table_id] = self._completed(ready, work, found[work.digest.table_id])
         return FrozenMap({digest_id: tuple(files) for digest_id, files in found.items()})
 
-    def _completed(self, ready: _Ready, work: DigestWork, made: Sequence[NewFile]) -> list[NewFile]:
+    def _completed(
+        self, ready: WrittenLoad, work: DigestWork, made: Sequence[NewFile]
+    ) -> list[NewFile]:
         """Partials of a digest that is new, or of partitions that lost rows, computed again."""
         if work.digest.table_id not in ready.digests:
             return self._computed(ready, work, None)
@@ -398,7 +404,7 @@ class LoadJob:
         return [*kept, *self._computed(ready, work, lost)]
 
     def _computed(
-        self, ready: _Ready, work: DigestWork, places: Collection[tuple[int, int]] | None
+        self, ready: WrittenLoad, work: DigestWork, places: Collection[tuple[int, int]] | None
     ) -> list[NewFile]:
         """Partials from the files of rows, for some partitions or for all that are covered. Files
         of joined partitions give more than that, which is left out again."""
@@ -429,7 +435,7 @@ class LoadJob:
         self._remove([file for file in made if file.path not in kept])
         return wanted
 
-    def _set_aside_repeats(self, ready: _Ready) -> _Ready:
+    def _set_aside_repeats(self, ready: WrittenLoad) -> WrittenLoad:
         """Set packages aside that repeat a key, in their order: a row whose rival went aside with
         its own package is compared with the one before that. Files hold the rows of one package
         each here, so they are left out as wholes."""
@@ -450,11 +456,11 @@ class LoadJob:
                 aside[(first_seq - ready.first_seq) // PACKAGE_ROWS_MAX] = True
         return self._without(ready, bad) if bad else ready
 
-    def _first_of(self, ready: _Ready, seq: int) -> int:
+    def _first_of(self, ready: WrittenLoad, seq: int) -> int:
         """The first sequence number of the package that a row belongs to."""
         return seq - (seq - ready.first_seq) % PACKAGE_ROWS_MAX
 
-    def _without(self, ready: _Ready, bad: Mapping[int, int]) -> _Ready:
+    def _without(self, ready: WrittenLoad, bad: Mapping[int, int]) -> WrittenLoad:
         packages = []
         for package in ready.packages:
             count = bad.get(package.first_seq) if package.state == LOADED else None
@@ -486,7 +492,7 @@ class LoadJob:
             for number, (place, gone) in enumerate(sorted(places.items()))
         ]
 
-    def _records(self, ready: _Ready) -> tuple[Package, ...]:
+    def _records(self, ready: WrittenLoad) -> tuple[Package, ...]:
         """What is new of the packages. One that is loaded once more keeps its record, which counts
         the rows of both times."""
         records = [self._record(each, ready.job_id) for each in ready.packages if _is_new(each)]
@@ -508,13 +514,13 @@ class LoadJob:
                 self.plan.storage.delete(file.path)
 
 
-def _outcome(ready: _Ready) -> Outcome:
+def _outcome(ready: WrittenLoad) -> Outcome[LoadReport]:
     loaded = [package for package in ready.packages if package.state == LOADED]
     rows = sum(package.rows for package in loaded)
     rejected = sum(package.rejected for package in loaded)
     report = LoadReport(ready.job_id, ready.packages, rows, rejected)
     size = sum(package.listed.size for package in ready.packages)
-    return Outcome(rows, size, len(ready.stored), report.explain(), report)
+    return Outcome(report, rows, size, len(ready.stored), report.explain())
 
 
 def _added(package: Package, before: Package | None) -> Package:
@@ -552,7 +558,7 @@ def _is_aside(seq: int, first_seq: int, aside: npt.NDArray[np.bool_]) -> bool:
     return 0 <= at < len(aside) and bool(aside[at])
 
 
-def _ignored(ready: _Ready, seqs: Numbers) -> _Ready:
+def _ignored(ready: WrittenLoad, seqs: Numbers) -> WrittenLoad:
     """Rows that were left out count as rejected, so that the sum of a package stays right."""
     by_first = _counted(ready, seqs)
     packages = [
@@ -568,7 +574,7 @@ def _ignored(ready: _Ready, seqs: Numbers) -> _Ready:
     return replace(ready, packages=tuple(packages))
 
 
-def _replacing(ready: _Ready, seqs: Numbers) -> _Ready:
+def _replacing(ready: WrittenLoad, seqs: Numbers) -> WrittenLoad:
     """Packages know how many rows gave way to theirs, so that these are not taken for expired."""
     by_first = _counted(ready, seqs)
     packages = [
@@ -580,7 +586,7 @@ def _replacing(ready: _Ready, seqs: Numbers) -> _Ready:
     return replace(ready, packages=tuple(packages))
 
 
-def _counted(ready: _Ready, seqs: Numbers) -> dict[int, int]:
+def _counted(ready: WrittenLoad, seqs: Numbers) -> dict[int, int]:
     """How many of some rows each package has, under its first sequence number."""
     firsts, counts = np.unique((seqs - ready.first_seq) // PACKAGE_ROWS_MAX, return_counts=True)
     return {

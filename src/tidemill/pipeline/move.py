@@ -29,6 +29,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from tidemill.catalog.commits import FileCommit
 from tidemill.catalog.frozen import FrozenMap
 from tidemill.catalog.model import (
     FILE_LATE,
@@ -44,6 +45,7 @@ from tidemill.history.storage import Storage
 from tidemill.history.writing import WriteSpec, write_rows, write_side
 from tidemill.hot import frame
 from tidemill.hot.crash import point
+from tidemill.hot.frame_meta import AppendMeta, TableState
 from tidemill.hot.gather import SEQ_FIELD
 from tidemill.hot.log import Segment
 from tidemill.hot.piece import batch_of_rows
@@ -58,7 +60,7 @@ from tidemill.pipeline.digesting import (
     planned_digests,
 )
 from tidemill.pipeline.fixing import fix_partition, follow_table
-from tidemill.pipeline.jobs import JobContext, Outcome
+from tidemill.pipeline.job import JobContext, Outcome, Written
 from tidemill.stream.leaving import NO_ROWS, Leaving, Live, Seqs, leaving
 
 TASK_BYTES = 128 * 1024 * 1024  # of log per task
@@ -175,6 +177,21 @@ def _groups(segments: list[Segment]) -> Iterator[list[Segment]]:
 
 
 @dataclass(frozen=True)
+class WrittenMove:
+    """The files that the tasks of a move wrote; ``replaced`` are those of rows for the past."""
+
+    move: Move
+    rows: int
+    files: tuple[NewFile, ...]
+    replaced: tuple[NewFile, ...]
+    digested: Digested
+
+    @property
+    def bytes(self) -> int:
+        return sum(file.bytes for file in self.files)
+
+
+@dataclass(frozen=True)
 class MoveJob:
     """The job around the plan: it plans when its turn has come, on what the table is then.
 
@@ -199,12 +216,13 @@ class MoveJob:
     def explain(self) -> list[str]:
         return [f'move rows of table "{self.table_name}" to history: {self.reason}']
 
-    def run(self, context: JobContext) -> Outcome:
+    def run(self, context: JobContext) -> Written[WrittenMove, Move]:
         with self.hot.holding_log():
             digests = planned_digests(self.catalog, self.table_id)
-            return self._run(context, self._plan(context.job_id, digests))
+            written = self._run(context, self._plan(context.job_id, digests))
+        return Written(written, self.commit)
 
-    def _run(self, context: JobContext, move: Move) -> Outcome:
+    def _run(self, context: JobContext, move: Move) -> WrittenMove:
         context.tell(self.reason)
         point("move.planned")
 
@@ -228,34 +246,32 @@ class MoveJob:
         label = f"{move.job_id}-deletes"
         files += move.leaving.write_removed(self.storage, move.table, history, label)
         point("move.written")
-        size = sum(file.bytes for file in files)
-        past = [file for moved in results for file in moved.replaced]
-        value = (move, tuple(files), tuple(past), digested)
-        return Outcome(written, size, len(files), self.reason, value)
+        past = tuple(file for moved in results for file in moved.replaced)
+        return WrittenMove(move, written, tuple(files), past, digested)
 
-    def commit(self, outcome: Outcome) -> Outcome:
-        move, files, past, digested = outcome.value
-        rows = move.leaving
+    def commit(self, written: WrittenMove) -> Outcome[Move]:
+        move, rows = written.move, written.move.leaving
         if rows.upto_seq > rows.after_seq:
             packages = self.hot.packages  # the log that knows of them may go
             with self.catalog.transaction() as change:
-                fix_partition(change, self.table_id, files)
-                change.commit_files(
-                    self.table_id,
-                    add=files,
+                fix_partition(change, self.table_id, written.files)
+                commit = FileCommit(
+                    written.files,
+                    replaced=written.replaced,
                     moved_seq=rows.upto_seq,
                     progress=json.dumps({"offsets": self.hot.offsets.newest()}),
-                    marks=self.hot.marks.up_to(rows.upto_seq),
-                    replaced=past,
                     packages=packages,
+                    marks=self.hot.marks.up_to(rows.upto_seq),
                 )
+                change.commit_files(self.table_id, commit)
+                digested = written.digested
                 commit_moved(change, self.table_id, move.digests, digested, rows.upto_seq)
             point("move.committed")
             follow_table(self.hot, self.catalog)
             self.hot.settle_packages(packages)
             rows.release(self.hot)
             point("move.released")
-        return replace(outcome, value=move)
+        return Outcome(move, written.rows, written.bytes, len(written.files), self.reason)
 
     def _plan(self, job_id: str, digests: tuple[DigestWork, ...]) -> Move:
         rows = leaving(self.hot, self.upto_seq)
@@ -386,8 +402,10 @@ def rows_of(read: frame.Frame, task: MoveTask) -> Iterator[pa.RecordBatch]:
 def replaced_of(read: frame.Frame, task: MoveTask) -> Iterator[pa.RecordBatch]:
     """The stored rows of a frame that others replaced before they were moved. One that another of
     the same frame replaced was never seen."""
-    for rows, seqs in _stored(read, task) if task.replaced.ranges else ():
-        unseen = np.isin(seqs, np.array(read.meta.get("p", ()), dtype=np.int64))
+    if not isinstance(read.meta, AppendMeta) or not task.replaced.ranges:
+        return
+    for rows, seqs in _stored(read, task):
+        unseen = np.isin(seqs, np.array(read.meta.replaced, dtype=np.int64))
         yield from _masked(rows, task.replaced.mask(seqs) & ~task.live.mask(seqs) & ~unseen)
 
 
@@ -398,12 +416,12 @@ def _masked(rows: pa.RecordBatch, mask: npt.NDArray[np.bool_]) -> Iterator[pa.Re
 
 def _stored(read: frame.Frame, task: MoveTask) -> Iterator[tuple[pa.RecordBatch, Seqs]]:
     """The stored rows of a frame in the span of the move, and their sequence numbers."""
-    if read.kind == frame.STATE:
+    if isinstance(read.meta, TableState):
         return
-    if read.kind == frame.ROWS:
-        batches = [batch_of_rows([tuple(row) for row in read.meta["o"]], task.table.schema)]
+    if read.meta.rows:
+        batches = [batch_of_rows(read.meta.rows, task.table.schema)]
     else:
-        parts = [part for name, part in read.sections if name == frame.STORED]
+        parts = read.contents(frame.STORED)
         batches = [pa.ipc.read_record_batch(part, task.table.schema) for part in parts]
     first = read.first_seq
     for batch in batches:
@@ -418,10 +436,11 @@ def _stored(read: frame.Frame, task: MoveTask) -> Iterator[tuple[pa.RecordBatch,
 
 def sides_of(read: frame.Frame, task: MoveTask) -> Iterator[tuple[str, pa.RecordBatch]]:
     """Rows set aside go with the first row of their frame."""
-    if read.kind != frame.ARROW or not task.after_seq < read.first_seq <= task.upto_seq:
+    if not task.after_seq < read.first_seq <= task.upto_seq:
         return
-    for name, part in read.sections:
-        if name == frame.LATE:
-            yield FILE_LATE, pa.ipc.read_record_batch(part, late_schema(task.table.schema))
-        elif name == frame.REJECTED:
-            yield FILE_REJECTED, pa.ipc.read_record_batch(part, REJECTED_SCHEMA)
+    for section in read.sections:
+        if section.name == frame.LATE:
+            schema = late_schema(task.table.schema)
+            yield FILE_LATE, pa.ipc.read_record_batch(section.content, schema)
+        elif section.name == frame.REJECTED:
+            yield FILE_REJECTED, pa.ipc.read_record_batch(section.content, REJECTED_SCHEMA)

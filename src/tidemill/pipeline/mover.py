@@ -17,7 +17,8 @@ from typing import Protocol
 
 from tidemill.clock import Clock
 from tidemill.errors import TidemillError
-from tidemill.hot.table import HotTable, Relief
+from tidemill.hot.environment import Relief
+from tidemill.hot.table import HotTable
 from tidemill.pipeline.boundary import boundary_of
 from tidemill.pipeline.decisions import (
     FAILED,

@@ -42,7 +42,7 @@ WAIT_S_MAX = 1.0
 _log = logging.getLogger("tidemill.sources")
 CLOSE_TIMEOUT_S = 30.0
 
-Submit = Callable[[Source, tuple[Listed, ...]], JobHandle]
+Submit = Callable[[Source, tuple[Listed, ...]], JobHandle[LoadReport]]
 """Queue a load of some packages of a source."""
 Known = Callable[[int, Sequence[str]], Sequence[Package]]
 """What the catalog has recorded of a table's packages of these names."""
@@ -86,7 +86,7 @@ class _Watched:
     postponed: dict[str, tuple[int, int]] = field(default_factory=dict)
     ready: deque[Listed] = field(default_factory=deque)
     batch: tuple[Listed, ...] = ()
-    handle: JobHandle | None = None
+    handle: JobHandle[LoadReport] | None = None
     listed: int = 0
     waiting: int = 0
     rechecks: int = 0
@@ -268,7 +268,7 @@ class SourcePoller:
         handle, watched.handle = watched.handle, None
         batch, watched.batch = watched.batch, ()
         try:
-            report: LoadReport = handle.wait(0).value
+            report = handle.wait(0).value
         except JobCancelledError:
             watched.ready.extendleft(reversed(batch))
             raise

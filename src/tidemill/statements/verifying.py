@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from tidemill.catalog.commits import FileCommit
 from tidemill.catalog.model import FILE_DELETES, FILE_DIGEST, DataFile, Snapshot, Table
 from tidemill.catalog.store import Catalog
 from tidemill.errors import CorruptLogError, DamagedFileError, DependencyError, TidemillError
@@ -72,12 +73,14 @@ class Verifying:
         _check_droppable(snapshot, table, damaged)
         files = [file for file, _ in damaged]
         if files:
-            self._catalog.commit_files(table.table_id, drop=[file.file_id for file in files])
+            with self._catalog.transaction() as change:
+                left_out = FileCommit(drop=[file.file_id for file in files])
+                change.commit_files(table.table_id, left_out)
         return len(files), sum(file.rows for file in files)
 
     def _damaged(self, table: Table | None) -> Damaged:
         snapshot = self._catalog.snapshot()
-        files = self._catalog.known_files()
+        files = self._catalog.records.known_files()
         if table is not None:
             digests = (each.table_id for each in snapshot.digests_of(table.table_id))
             own = {table.table_id, *digests}
@@ -85,7 +88,7 @@ class Verifying:
         named = [(_name(snapshot, file.table_id), file) for file in files]
         by_path = {file.path: file for file in files}
         found = [(by_path[f.path], error) for f, error in damaged_files(self._storage, named)]
-        known = self._catalog.known_paths() if found else set()
+        known = self._catalog.records.known_paths() if found else set()
         return [(file, error) for file, error in found if file.path in known]  # others went since
 
     def _check_rest(self) -> list[TidemillError]:

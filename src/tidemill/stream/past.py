@@ -65,7 +65,7 @@ class PastReader:
         pin = self.pins.pin_older(then)
         _check_same(table, then)
         history = then.history(table.table_id)
-        marks = (hot.marks.seq_at(at_us), catalog.seq_at(table.table_id, at_us))
+        marks = (hot.marks.seq_at(at_us), catalog.records.seq_at(table.table_id, at_us))
         upto_seq = max([history.moved_seq, *(seq for seq in marks if seq is not None)])
         parts = [pruned_scan(history, wanted)]
         total = _row_files(history)
@@ -131,7 +131,7 @@ def _since_with_keys(
     removed = Removed.of(_reaching(then.history(table_id), span))
     if upto_id > after_id:
         yield replace(_since(source.history(table_id), wanted, span), removed=removed)
-    dropped = catalog.dropped_files(table_id, after_id, max(upto_id, after_id))
+    dropped = catalog.records.dropped_files(table_id, after_id, max(upto_id, after_id))
     files = tuple(
         file
         for file in (*_left_out(source.history(table_id), dropped, after_id), *_of_past(dropped))

@@ -62,9 +62,8 @@ def _frames(path: Path, wanted: Seqs) -> Iterator[tuple[frame.Frame, Seqs]]:
 
 def _picked(read: frame.Frame, wanted: Seqs, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Rows of a frame. Those of tables with keys are always Arrow."""
-    stored = [part for name, part in read.sections if name == frame.STORED]
     first = read.first_seq
-    for part in stored:
+    for part in read.contents(frame.STORED):
         batch = pa.ipc.read_record_batch(part, schema.remove(len(schema) - 1))
         own = _between(wanted, first, first + batch.num_rows)
         if len(own):

@@ -76,7 +76,7 @@ class Retracting:
         if seen.snapshot_id < min(number for number, _ in self.catalog.snapshots()):
             raise Lapsed
         table = image.table
-        dropped = self.catalog.dropped_files(table.table_id, seen.snapshot_id, upto.snapshot_id)
+        dropped = self.catalog.records.dropped_files(table.table_id, seen.snapshot_id, upto.snapshot_id)
         files = [
             file
             for file in (*image.history.deletes, *dropped)
@@ -90,7 +90,7 @@ class Retracting:
         if found.num_rows < len(seqs):
             found = self._with(found, image, seqs, row_files(image.history))
         if found.num_rows < len(seqs):
-            dropped = self.catalog.dropped_files(image.table.table_id, -1, upto.snapshot_id)
+            dropped = self.catalog.records.dropped_files(image.table.table_id, -1, upto.snapshot_id)
             held = [file for file in dropped if file.kind in (FILE_ROWS, FILE_REPLACED)]
             found = self._with(found, image, seqs, held)
         if found.num_rows != len(seqs):

@@ -261,7 +261,9 @@ class LiveView:
         catalog = self.rooms.catalog
         snapshot = catalog.snapshot()
         if snapshot is not self._looked_at:
-            progress = [Progress.read(catalog.progress(each.table_id)) for each in self.digests]
+            progress = [
+                Progress.read(catalog.records.progress(each.table_id)) for each in self.digests
+            ]
             self.failure = next((each.failed for each in progress if each.failed), None)
             self._looked_at = snapshot
         if self.failure is not None:

@@ -59,11 +59,11 @@ class Completing:
         self._views = views
         self._catalog = jobs.catalog
         self._jobs = jobs
-        self.backfills: dict[int, JobHandle] = {}  # by digest; the newest of each
+        self.backfills: dict[int, JobHandle[int]] = {}  # by digest; the newest of each
         self._tried_s: dict[int, float] = {}
 
     def progress(self, digest: Digest) -> Progress:
-        return Progress.read(self._catalog.progress(digest.table_id))
+        return Progress.read(self._catalog.records.progress(digest.table_id))
 
     def error_of(self, live: LiveView) -> str | None:
         """Why the last back-fill of a view failed."""

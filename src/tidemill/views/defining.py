@@ -18,13 +18,15 @@ from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
+from tidemill.catalog.commits import FileCommit
 from tidemill.catalog.model import DIGEST, NEXT_SUFFIX, VIEW, NewTable, Snapshot, Table
 from tidemill.catalog.store import Catalog
 from tidemill.digests.definition import definition_text
 from tidemill.digests.progress import Progress
 from tidemill.errors import DefinitionError, DependencyError, Position, UnsupportedError
 from tidemill.hot.crash import point
-from tidemill.pipeline.jobs import JobContext, Outcome, Pipeline
+from tidemill.pipeline.job import JobContext, Outcome, Written
+from tidemill.pipeline.jobs import Pipeline
 from tidemill.sql import statements as st
 from tidemill.sql.maintain import (
     DigestParts,
@@ -102,7 +104,6 @@ class _MakeDigests:
     catalog: Catalog
     stream: Table
     new: Sequence[tuple[str, DigestParts]]
-    made: list[Table] = field(default_factory=list)
     kind: str = field(default="define", init=False)
     exclusive: bool = field(default=True, init=False)
 
@@ -117,10 +118,11 @@ class _MakeDigests:
     def explain(self) -> list[str]:
         return [f'make {len(self.new)} digests of table "{self.stream.name}"']
 
-    def run(self, context: JobContext) -> Outcome:
-        return Outcome()
+    def run(self, context: JobContext) -> Written[None, tuple[Table, ...]]:
+        return Written(None, self.commit)
 
-    def commit(self, outcome: Outcome) -> Outcome:
+    def commit(self, _: None) -> Outcome[tuple[Table, ...]]:
+        made: list[Table] = []
         with self.catalog.transaction() as change:
             history = change.snapshot.history(self.stream.table_id)
             progress = Progress.nothing() if history.files else Progress()
@@ -135,10 +137,11 @@ class _MakeDigests:
                     )
                 )
                 change.commit_files(
-                    table.table_id, moved_seq=history.moved_seq, progress=progress.text
+                    table.table_id,
+                    FileCommit(moved_seq=history.moved_seq, progress=progress.text),
                 )
-                self.made.append(table)
-        return outcome
+                made.append(table)
+        return Outcome(tuple(made))
 
 
 @dataclass(frozen=True)
@@ -163,19 +166,18 @@ class ReviveDigest:
     def explain(self) -> list[str]:
         return [f'empty a failed digest of table "{self.stream.name}"']
 
-    def run(self, context: JobContext) -> Outcome:
-        return Outcome()
+    def run(self, context: JobContext) -> Written[None, None]:
+        return Written(None, self.commit)
 
-    def commit(self, outcome: Outcome) -> Outcome:
+    def commit(self, _: None) -> Outcome[None]:
         with self.catalog.transaction() as change:
             if change.snapshot.table(self.digest_id) is not None:
                 history = change.snapshot.history(self.stream.table_id)
                 gone = [file.file_id for file in change.snapshot.history(self.digest_id).files]
                 progress = Progress.nothing() if history.files else Progress()
-                change.commit_files(
-                    self.digest_id, drop=gone, moved_seq=history.moved_seq, progress=progress.text
-                )
-        return outcome
+                emptied = FileCommit(drop=gone, moved_seq=history.moved_seq, progress=progress.text)
+                change.commit_files(self.digest_id, emptied)
+        return Outcome(None)
 
 
 def columns_of(names: Iterable[str], types: Iterable[str]) -> tuple[Column, ...]:
@@ -282,8 +284,8 @@ def make_view(
             table = catalog.snapshot().get(stream, new.position)
             named = [(f"{name}$digest{at}", parts) for at, parts in wanted]
             job = _MakeDigests(catalog, table, named)
-            pipeline.submit(job, DEFINE_PRIORITY).wait()
-            made.update({at: each for (at, _), each in zip(wanted, job.made, strict=True)})
+            digests_made = pipeline.submit(job, DEFINE_PRIORITY).wait().value
+            made.update({at: each for (at, _), each in zip(wanted, digests_made, strict=True)})
             point("view.digested")
         digests = tuple(made[at].table_id for at in range(len(new.parts.digests)))
         definition = ViewDefinition(
@@ -293,9 +295,10 @@ def make_view(
             new.tables,
             None if replaces is None else replaces.table_id,
         )
-        view = catalog.create_table(
-            NewTable(name, VIEW, new.columns, settings=new.settings, definition=definition.text)
-        )
+        with catalog.transaction() as change:
+            view = change.create_table(
+                NewTable(name, VIEW, new.columns, settings=new.settings, definition=definition.text)
+            )
         point("view.made")
         return view
     except BaseException:

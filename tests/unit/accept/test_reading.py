@@ -14,7 +14,7 @@ from accept_kit import acceptor, make_column, make_table
 
 from tidemill.accept.files import read_file
 from tidemill.errors import SettingError, TidemillError, UnknownNameError
-from tidemill.pipeline.loads.loads import option_texts
+from tidemill.pipeline.loads.options import option_texts
 
 TABLE = make_table(
     make_column("d", "DATE"),

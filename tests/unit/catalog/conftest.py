@@ -11,6 +11,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 from catalog_support import new_table
+from once import once
 
 from tidemill.catalog.model import Table
 from tidemill.catalog.store import Catalog
@@ -53,4 +54,4 @@ def catalog(open_catalog: Open) -> Catalog:
 
 @pytest.fixture
 def cars(catalog: Catalog) -> Table:
-    return catalog.create_table(new_table())
+    return once(catalog).create_table(new_table())

@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from catalog_support import new_digest, new_file, new_table
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from once import once
 
 from tidemill.catalog import filing, schema
 from tidemill.catalog.model import (
@@ -125,9 +126,9 @@ class Run:
         self.models = []
         for name in ("a", "b"):
             self.clock.advance(1)
-            self.models.append(Model(self.catalog.create_table(new_table(name)).table_id))
+            self.models.append(Model(once(self.catalog).create_table(new_table(name)).table_id))
         self.clock.advance(1)
-        digest = self.catalog.create_table(new_digest(self.models[0].table_id))
+        digest = once(self.catalog).create_table(new_digest(self.models[0].table_id))
         self.models.append(Model(digest.table_id))
         self.published = {each: self.catalog.snapshot(each) for each in range(4)}
         self.files = self.paths = 0
@@ -162,32 +163,32 @@ class Run:
         arguments = {"moved_seq": moved, "reserved": loads, "progress": f"{self.seq}"}
         if ahead < 0:
             with pytest.raises(ConflictError):
-                self.catalog.commit_files(model.table_id, files, drop, **arguments)
+                once(self.catalog).commit_files(model.table_id, files, drop, **arguments)
             with pytest.raises(ConflictError):
-                self.catalog.commit_files(model.table_id, files, [*drop, 10**6])
+                once(self.catalog).commit_files(model.table_id, files, [*drop, 10**6])
             assert self.catalog.snapshot() is before
             return
-        self.catalog.commit_files(model.table_id, files, drop, **arguments)
+        once(self.catalog).commit_files(model.table_id, files, drop, **arguments)
         model.commit(add, drop, self.files + 1)
         self.files += len(add)
         model.moved_seq = moved
         model.loads += loads
-        assert self.catalog.progress(model.table_id) == f"{self.seq}"
+        assert self.catalog.records.progress(model.table_id) == f"{self.seq}"
         assert self.catalog.snapshot().tables is before.tables
 
     def do_reserve(self, which: int) -> None:
         before = self.catalog.snapshot()
         self.seq += 10
-        self.catalog.reserve(self.models[which].table_id, self.seq, self.seq + 5)
+        once(self.catalog).reserve(self.models[which].table_id, self.seq, self.seq + 5)
         assert self.catalog.snapshot() == before
 
     def do_replace(self, which: int) -> None:
-        table = self.catalog.replace_table(new_table("ab"[which]))
+        table = once(self.catalog).replace_table(new_table("ab"[which]))
         self.models[which] = Model(table.table_id)
 
     def do_alter(self, which: int) -> None:
         hot = f"{self.clock.now_us()} s"
-        self.catalog.alter_settings(self.models[which].table_id, {"hot": hot})
+        once(self.catalog).alter_settings(self.models[which].table_id, {"hot": hot})
 
     def do_define(self, renamed: bool) -> None:
         """Name and define the digest anew, sometimes twice in one snapshot."""
@@ -203,7 +204,7 @@ class Run:
         current = self.catalog.snapshot()
         pinned = [current.snapshot_id - pin] if pin < 5 else []
         kept = [each for each in self.published if self._stays(each, before_us, pinned)]
-        gone = self.catalog.expire_snapshots(before_us, pinned)
+        gone = once(self.catalog).expire_snapshots(before_us, pinned)
         assert self.catalog.snapshot() == current
         assert [number for number, _ in self.catalog.snapshots()] == sorted(kept, reverse=True)
         self.published = {each: self.published[each] for each in kept}
@@ -216,7 +217,7 @@ class Run:
         assert not seen & set(gone)
         assert not self.deleted & set(gone)
         self.deleted |= set(gone)
-        assert self.catalog.known_paths() == seen
+        assert self.catalog.records.known_paths() == seen
 
     def _stays(self, number: int, before_us: int, pinned: list[int]) -> bool:
         next_one = self.published.get(number + 1)
@@ -285,11 +286,11 @@ def new_postgres_url(request: pytest.FixtureRequest) -> Callable[[], str]:
 
 def test_a_commit_does_not_look_at_other_files(tmp_path: Path) -> None:
     catalog = Catalog.open(f"sqlite:///{tmp_path / 'c.db'}", FakeClock(0))
-    table_id = catalog.create_table(new_table()).table_id
+    table_id = once(catalog).create_table(new_table()).table_id
     files = [new_file(f"{number}", number // 50 * 10) for number in range(20_000)]
-    catalog.commit_files(table_id, files)
+    once(catalog).commit_files(table_id, files)
     for number in range(30):
-        catalog.commit_files(table_id, [new_file(f"new{number}")], moved_seq=number + 1)
+        once(catalog).commit_files(table_id, [new_file(f"new{number}")], moved_seq=number + 1)
     history = catalog.snapshot().history(table_id)
     assert "files" not in history.__dict__
     assert len(history.files) == 20_030

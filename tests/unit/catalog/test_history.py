@@ -7,6 +7,7 @@ from pathlib import Path
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from once import once
 
 from tidemill.catalog.model import NewTable
 from tidemill.catalog.store import Catalog
@@ -39,20 +40,20 @@ def new(name: str, columns: tuple[str, ...]) -> NewTable:
 
 def apply(catalog: Catalog, verb: str, name: str, *rest: object) -> None:
     if verb == "create":
-        catalog.create_table(new(name, *rest))
+        once(catalog).create_table(new(name, *rest))
     elif verb == "replace":
-        catalog.replace_table(new(name, *rest))
+        once(catalog).replace_table(new(name, *rest))
     elif verb == "index":
-        catalog.create_index(catalog.snapshot().get(name).table_id, rest[0], name=rest[1])
+        once(catalog).create_index(catalog.snapshot().get(name).table_id, rest[0], name=rest[1])
     elif verb == "unindex":
         for index in catalog.snapshot().get(name).indexes[:1]:
-            catalog.drop_index(index.index_id)
+            once(catalog).drop_index(index.index_id)
     elif verb == "alter":
-        catalog.alter_settings(catalog.snapshot().get(name).table_id, rest[0])
+        once(catalog).alter_settings(catalog.snapshot().get(name).table_id, rest[0])
     elif verb == "rename":
-        catalog.rename_table(catalog.snapshot().get(name).table_id, rest[0])
+        once(catalog).rename_table(catalog.snapshot().get(name).table_id, rest[0])
     else:
-        catalog.drop_table(catalog.snapshot().get(name).table_id)
+        once(catalog).drop_table(catalog.snapshot().get(name).table_id)
 
 
 @settings(max_examples=30, deadline=None)

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 import sqlalchemy as sa
 from catalog_support import new_digest, new_file, new_table, new_view
+from once import file_commit, once
 
 from tidemill.catalog import schema
 from tidemill.catalog.model import FILE_DIGEST, FILE_LATE, REFERENCE, NewFile, Table
@@ -38,9 +39,9 @@ def digest(catalog: Catalog, cars: Table) -> Table:
 def test_a_view_and_its_digest_come_back(
     catalog: Catalog, cars: Table, digest: Table, open_catalog: Open
 ) -> None:
-    other = catalog.create_table(new_table("other"))
-    kept = catalog.create_table(replace(new_table("kept"), definition='{"query": "q"}'))
-    second = catalog.create_table(new_digest(cars.table_id, "totals$digest1"))
+    other = once(catalog).create_table(new_table("other"))
+    kept = once(catalog).create_table(replace(new_table("kept"), definition='{"query": "q"}'))
+    second = once(catalog).create_table(new_digest(cars.table_id, "totals$digest1"))
     before = catalog.snapshot()
     for snapshot in (before, open_catalog().snapshot(), pickle.loads(pickle.dumps(before))):
         assert snapshot == before
@@ -65,11 +66,11 @@ def test_digests_are_not_suggested(catalog: Catalog, digest: Table) -> None:
 
 def test_one_name_for_all_kinds(catalog: Catalog, cars: Table, digest: Table) -> None:
     with pytest.raises(DuplicateNameError, match='view "TOTALS" already exists'):
-        catalog.create_table(new_table("TOTALS"))
+        once(catalog).create_table(new_table("TOTALS"))
     with pytest.raises(DuplicateNameError, match='table "cars" already exists'):
-        catalog.create_table(new_view("cars"))
+        once(catalog).create_table(new_view("cars"))
     with pytest.raises(DuplicateNameError):
-        catalog.create_table(new_digest(cars.table_id))
+        once(catalog).create_table(new_digest(cars.table_id))
 
 
 def test_what_a_definition_must_have(catalog: Catalog, cars: Table, digest: Table) -> None:
@@ -87,9 +88,9 @@ def test_what_a_definition_must_have(catalog: Catalog, cars: Table, digest: Tabl
         (new_digest(view_id, "v$digest0"), "cannot be made of"),
     ):
         with pytest.raises(DefinitionError, match=message):
-            catalog.create_table(wrong)
+            once(catalog).create_table(wrong)
     with pytest.raises(UnknownNameError):
-        catalog.create_table(new_digest(99, "v$digest0"))
+        once(catalog).create_table(new_digest(99, "v$digest0"))
     for ours in (
         new_digest(cars.table_id, "plain"),
         new_digest(cars.table_id, "$digest0"),
@@ -97,7 +98,7 @@ def test_what_a_definition_must_have(catalog: Catalog, cars: Table, digest: Tabl
         replace(new_digest(cars.table_id, "v$digest0"), source_id=None),
     ):
         with pytest.raises(AssertionError):
-            catalog.create_table(ours)
+            once(catalog).create_table(ours)
     assert catalog.snapshot() is before
 
 
@@ -115,13 +116,13 @@ def test_older_snapshots_know_the_older_name(
     seen = [catalog.snapshot()]
     for name in ("Cars", "autos", "cars", "trucks"):
         clock.advance(1)
-        renamed = catalog.rename_table(cars.table_id, name)
+        renamed = once(catalog).rename_table(cars.table_id, name)
         assert renamed == replace(cars, name=name)
         assert catalog.snapshot().get(name) is renamed
         seen.append(catalog.snapshot())
     assert catalog.snapshot().find("cars") is None
     clock.advance(1)
-    taken = catalog.create_table(new_table("cars"))
+    taken = once(catalog).create_table(new_table("cars"))
     for reopen in (lambda: catalog, open_catalog):
         again = reopen()
         for snapshot in seen:
@@ -134,26 +135,26 @@ def test_older_snapshots_know_the_older_name(
 def test_history_and_indices_stay_with_a_renamed_table(
     catalog: Catalog, cars: Table, open_catalog: Open
 ) -> None:
-    index = catalog.create_index(cars.table_id, ["vid"])
-    catalog.commit_files(cars.table_id, [new_file("a")], moved_seq=7)
+    index = once(catalog).create_index(cars.table_id, ["vid"])
+    once(catalog).commit_files(cars.table_id, [new_file("a")], moved_seq=7)
     history = catalog.snapshot().history(cars.table_id)
-    catalog.rename_table(cars.table_id, "autos")
+    once(catalog).rename_table(cars.table_id, "autos")
     assert catalog.snapshot().history(cars.table_id) is history
     assert open_catalog().snapshot().get("autos").indexes == (index,)
 
 
 def test_names_that_cannot_be_given(catalog: Catalog, cars: Table, digest: Table) -> None:
     before = catalog.snapshot()
-    assert catalog.rename_table(cars.table_id, "cars") is cars
+    assert once(catalog).rename_table(cars.table_id, "cars") is cars
     for name, error in (("Totals", DuplicateNameError), ("", DefinitionError)):
         with pytest.raises(error):
-            catalog.rename_table(cars.table_id, name)
+            once(catalog).rename_table(cars.table_id, name)
     with pytest.raises(DefinitionError):
-        catalog.rename_table(cars.table_id, "cars$digest0")
+        once(catalog).rename_table(cars.table_id, "cars$digest0")
     with pytest.raises(AssertionError):
-        catalog.rename_table(digest.table_id, "plain")
+        once(catalog).rename_table(digest.table_id, "plain")
     with pytest.raises(UnknownNameError):
-        catalog.rename_table(99, "x")
+        once(catalog).rename_table(99, "x")
     assert catalog.snapshot() is before
 
 
@@ -163,13 +164,13 @@ def test_a_definition_changes_for_newer_snapshots(
     view = catalog.snapshot().get("totals")
     seen = [catalog.snapshot()]
     for definition in ("2", "3"):
-        altered = catalog.alter_definition(view.table_id, definition)
+        altered = once(catalog).alter_definition(view.table_id, definition)
         assert altered == replace(view, definition=definition)
         seen.append(catalog.snapshot())
-    assert catalog.alter_definition(view.table_id, "3") is altered
-    catalog.alter_definition(cars.table_id, "kept")
+    assert once(catalog).alter_definition(view.table_id, "3") is altered
+    once(catalog).alter_definition(cars.table_id, "kept")
     seen.append(catalog.snapshot())
-    catalog.alter_definition(cars.table_id, None)
+    once(catalog).alter_definition(cars.table_id, None)
     seen.append(catalog.snapshot())
     for reopen in (lambda: catalog, open_catalog):
         again = reopen()
@@ -178,11 +179,11 @@ def test_a_definition_changes_for_newer_snapshots(
         assert got == ['{"query": 1}', "2", "3", "3", "3"]
     again = open_catalog()
     with pytest.raises(DefinitionError):
-        again.alter_definition(view.table_id, None)
+        once(again).alter_definition(view.table_id, None)
     with pytest.raises(DefinitionError):
-        again.alter_definition(view.table_id, "\0")
+        once(again).alter_definition(view.table_id, "\0")
     with pytest.raises(UnknownNameError):
-        again.alter_definition(99, "4")
+        once(again).alter_definition(99, "4")
 
 
 def test_a_view_takes_the_place_of_another_in_one_snapshot(
@@ -208,7 +209,7 @@ def test_a_view_takes_the_place_of_another_in_one_snapshot(
 
 
 def test_two_names_change_places(catalog: Catalog, cars: Table, open_catalog: Open) -> None:
-    other = catalog.create_table(new_table("other"))
+    other = once(catalog).create_table(new_table("other"))
     before = catalog.snapshot()
     with catalog.transaction() as change:
         change.rename_table(cars.table_id, "between")
@@ -230,16 +231,16 @@ def test_former_names_are_forgotten_with_their_snapshots(
     seen = [catalog.snapshot()]
     for name in ("b", "c", "d"):
         clock.advance(1)
-        catalog.rename_table(cars.table_id, name)
+        once(catalog).rename_table(cars.table_id, name)
         seen.append(catalog.snapshot())
     assert formers() == 3
-    catalog.expire_snapshots(seen[2].committed_at_us)
+    once(catalog).expire_snapshots(seen[2].committed_at_us)
     assert formers() == 1
-    catalog.rename_table(cars.table_id, "e")
+    once(catalog).rename_table(cars.table_id, "e")
     assert [catalog.snapshot(each.snapshot_id) for each in seen[2:]] == seen[2:]
-    catalog.drop_table(cars.table_id)
+    once(catalog).drop_table(cars.table_id)
     clock.advance(1)
-    catalog.expire_snapshots(clock.now_us())
+    once(catalog).expire_snapshots(clock.now_us())
     assert formers() == 0
     assert catalog.snapshot().tables == {}
 
@@ -247,15 +248,22 @@ def test_former_names_are_forgotten_with_their_snapshots(
 def test_one_commit_to_a_stream_and_its_digests(
     catalog: Catalog, cars: Table, digest: Table, open_catalog: Open
 ) -> None:
-    second = catalog.create_table(new_digest(cars.table_id, "totals$digest1"))
+    second = once(catalog).create_table(new_digest(cars.table_id, "totals$digest1"))
     before = catalog.snapshot()
     with catalog.transaction() as change:
-        change.commit_files(cars.table_id, [new_file("a")], moved_seq=10, progress="rows")
         change.commit_files(
-            digest.table_id, [partials("b"), partials("c", 10)], moved_seq=25, progress="ahead"
+            cars.table_id, file_commit([new_file("a")], moved_seq=10, progress="rows")
         )
-        change.commit_files(second.table_id, [partials("d", origin="backfill")], moved_seq=3)
-        change.commit_files(second.table_id, [partials("e", origin="seal")], progress="behind")
+        change.commit_files(
+            digest.table_id,
+            file_commit([partials("b"), partials("c", 10)], moved_seq=25, progress="ahead"),
+        )
+        change.commit_files(
+            second.table_id, file_commit([partials("d", origin="backfill")], moved_seq=3)
+        )
+        change.commit_files(
+            second.table_id, file_commit([partials("e", origin="seal")], progress="behind")
+        )
     after = catalog.snapshot()
     assert after.snapshot_id == before.snapshot_id + 1
     assert after.tables is before.tables
@@ -270,19 +278,19 @@ def test_one_commit_to_a_stream_and_its_digests(
             ["b", "c"],
             ["d", "e"],
         ]
-        assert [again.progress(each) for each in ids] == ["rows", "ahead", "behind"]
+        assert [again.records.progress(each) for each in ids] == ["rows", "ahead", "behind"]
         files = [file for each in histories for file in each.files]
         assert len({file.file_id for file in files}) == 5
         assert {file.created_snapshot for file in files} == {after.snapshot_id}
         assert again.snapshot() == after
         assert again.snapshot(before.snapshot_id) == before
-        assert again.known_paths() == set("abcde")
+        assert again.records.known_paths() == set("abcde")
 
 
 def test_a_commit_to_several_tables_is_all_or_nothing(
     catalog: Catalog, cars: Table, digest: Table, open_catalog: Open
 ) -> None:
-    made = catalog.commit_files(digest.table_id, [partials("a")], moved_seq=9, progress="old")
+    made = once(catalog).commit_files(digest.table_id, [partials("a")], moved_seq=9, progress="old")
     before = catalog.snapshot()
     wrong: list[dict[str, object]] = [
         {"moved_seq": 8},
@@ -292,35 +300,42 @@ def test_a_commit_to_several_tables_is_all_or_nothing(
 
     def commit_both(**arguments: object) -> None:
         with catalog.transaction() as change:
-            change.commit_files(cars.table_id, [new_file("b")], moved_seq=99, progress="new")
-            change.commit_files(digest.table_id, progress="new", **arguments)
+            change.commit_files(
+                cars.table_id, file_commit([new_file("b")], moved_seq=99, progress="new")
+            )
+            change.commit_files(digest.table_id, file_commit(progress="new", **arguments))
 
     for arguments in wrong:
         with pytest.raises(ConflictError):
             commit_both(**arguments)
         assert catalog.snapshot() is before
     with pytest.raises(ConflictError), catalog.transaction() as change:
-        change.commit_files(cars.table_id, drop=[made.files[0].file_id])  # it is the digest's
+        change.commit_files(
+            cars.table_id, file_commit(drop=[made.files[0].file_id])
+        )  # it is the digest's
     for reopen in (lambda: catalog, open_catalog):
         again = reopen()
         assert again.snapshot() == before
-        assert (again.progress(cars.table_id), again.progress(digest.table_id)) == (None, "old")
-        assert again.known_paths() == {"a"}
+        assert (again.records.progress(cars.table_id), again.records.progress(digest.table_id)) == (
+            None,
+            "old",
+        )
+        assert again.records.known_paths() == {"a"}
 
 
 def test_a_digest_begins_where_its_stream_stands(catalog: Catalog, cars: Table) -> None:
-    catalog.commit_files(cars.table_id, [new_file("a")], moved_seq=50)
+    once(catalog).commit_files(cars.table_id, [new_file("a")], moved_seq=50)
     with catalog.transaction() as change:
         moved = change.snapshot.history(cars.table_id).moved_seq
         made = change.create_table(new_digest(cars.table_id))
-        change.commit_files(made.table_id, moved_seq=moved, progress="from 100")
+        change.commit_files(made.table_id, file_commit(moved_seq=moved, progress="from 100"))
     assert catalog.snapshot().history(made.table_id).moved_seq == 50
-    assert catalog.progress(made.table_id) == "from 100"
+    assert catalog.records.progress(made.table_id) == "from 100"
 
 
 def test_partitions_of_a_digest(catalog: Catalog, digest: Table, open_catalog: Open) -> None:
-    first = catalog.commit_files(digest.table_id, [partials("a"), partials("b", 10)])
-    second = catalog.commit_files(digest.table_id, [partials("c")])
+    first = once(catalog).commit_files(digest.table_id, [partials("a"), partials("b", 10)])
+    second = once(catalog).commit_files(digest.table_id, [partials("c")])
     assert [part.revisions for part in first.partitions] == [0, 0]
     for history in (second, open_catalog().snapshot().history(digest.table_id)):
         assert [(p.lo_us, [f.path for f in p.files]) for p in history.partitions] == [
@@ -341,23 +356,23 @@ def test_files_are_of_the_kind_of_their_table(catalog: Catalog, cars: Table, dig
         (digest, partials("a", origin="elsewhere")),
     ):
         with pytest.raises(AssertionError):
-            catalog.commit_files(table.table_id, [file])
+            once(catalog).commit_files(table.table_id, [file])
 
 
 def test_files_of_a_digest_are_vacuumed_like_others(
     catalog: Catalog, cars: Table, digest: Table, clock: FakeClock
 ) -> None:
-    made = catalog.commit_files(digest.table_id, [partials("a"), partials("b")]).files
+    made = once(catalog).commit_files(digest.table_id, [partials("a"), partials("b")]).files
     clock.advance(1)
     ids = [file.file_id for file in made]
-    catalog.commit_files(digest.table_id, [partials("c", origin="compact")], ids)
-    assert catalog.known_paths() == set("abc")
-    assert sorted(catalog.expire_snapshots(clock.now_us())) == ["a", "b"]
+    once(catalog).commit_files(digest.table_id, [partials("c", origin="compact")], ids)
+    assert catalog.records.known_paths() == set("abc")
+    assert sorted(once(catalog).expire_snapshots(clock.now_us())) == ["a", "b"]
     clock.advance(1)
-    catalog.drop_table(cars.table_id)
+    once(catalog).drop_table(cars.table_id)
     assert catalog.snapshot().table(digest.table_id) == digest  # the engine's to drop
-    catalog.drop_table(digest.table_id)
-    assert catalog.known_paths() == {"c"}
-    assert catalog.expire_snapshots(clock.now_us()) == ["c"]
-    assert catalog.known_paths() == set()
+    once(catalog).drop_table(digest.table_id)
+    assert catalog.records.known_paths() == {"c"}
+    assert once(catalog).expire_snapshots(clock.now_us()) == ["c"]
+    assert catalog.records.known_paths() == set()
     assert set(catalog.snapshot().tables) == {"totals"}

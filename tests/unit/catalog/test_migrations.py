@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 from catalog_support import new_digest, new_file, new_view, package
+from once import once
 
 from tidemill.catalog import migrations, schema
 from tidemill.catalog.store import Catalog
@@ -67,11 +68,11 @@ def test_a_catalog_of_version_1_opens_with_its_data(url: str, engine: sa.Engine)
         assert catalog.snapshot(2).get("cars").given_settings == {"hot": "1 s"}
         assert set(catalog.snapshot(1).tables) == {"old"}
         assert catalog.snapshot_at(5).snapshot_id == 0
-        assert catalog.get_meta("k") is None
+        assert catalog.records.get_meta("k") is None
         catalog.close()
     catalog = Catalog.open(url, FakeClock(100))
-    catalog.set_meta("k", "v")
-    assert catalog.create_index(7, ["vid"], unique=True).index_id == 4
+    once(catalog).set_meta("k", "v")
+    assert once(catalog).create_index(7, ["vid"], unique=True).index_id == 4
     catalog.close()
     with engine.begin() as connection:
         assert connection.scalar(sa.select(schema.catalog.c.version)) == migrations.VERSION
@@ -85,22 +86,22 @@ def test_a_catalog_of_version_2_gets_a_history(url: str, engine: sa.Engine) -> N
     for reserved_seq in (0, 9):
         catalog = Catalog.open(url, FakeClock(100))
         assert [catalog.snapshot(each).definition_id for each in range(4)] == [0, 1, 2, 3]
-        assert catalog.get_meta("k") == "v"
+        assert catalog.records.get_meta("k") == "v"
         assert set(catalog.snapshot().histories) == {7}
         assert catalog.snapshot().history(7).reserved_seq == reserved_seq
         assert set(catalog.snapshot(1).histories) == {6}
         assert catalog.snapshot(1).history(6).files == ()
-        catalog.reserve(7, 1, 9)
+        once(catalog).reserve(7, 1, 9)
         catalog.close()
     catalog = Catalog.open(url, FakeClock(100))
-    file = catalog.commit_files(7, [new_file("a")], moved_seq=4).files[0]
-    source = catalog.create_source("s", 7, "*.csv", "csv")
+    file = once(catalog).commit_files(7, [new_file("a")], moved_seq=4).files[0]
+    source = once(catalog).create_source("s", 7, "*.csv", "csv")
     assert (file.file_id, source.source_id, file.created_snapshot) == (1, 1, 4)
     before = catalog.snapshot()
     catalog.close()
     catalog = Catalog.open(url, FakeClock(200))
     assert catalog.snapshot() == before
-    assert catalog.expire_snapshots(150) == []
+    assert once(catalog).expire_snapshots(150) == []
     assert catalog.snapshots() == [(5, 100)]
     assert catalog.snapshot() == before
     catalog.close()
@@ -112,9 +113,9 @@ def test_a_catalog_of_version_3_gets_views(url: str, engine: sa.Engine) -> None:
     catalog = Catalog.open(url, FakeClock(100))
     cars = catalog.snapshot().get("cars")
     assert (cars.definition, cars.source_id) == (None, None)
-    catalog.create_table(new_view())
-    digest = catalog.create_table(new_digest(cars.table_id))
-    catalog.rename_table(cars.table_id, "autos")
+    once(catalog).create_table(new_view())
+    digest = once(catalog).create_table(new_digest(cars.table_id))
+    once(catalog).rename_table(cars.table_id, "autos")
     before = catalog.snapshot()
     catalog.close()
     catalog = Catalog.open(url, FakeClock(200))
@@ -139,8 +140,11 @@ def test_a_catalog_of_version_4_counts_replaced_rows(url: str, engine: sa.Engine
             )
         )
     catalog = Catalog.open(url, FakeClock(100))
-    catalog.add_packages(7, [package("new", replaced=4)])
-    assert [(each.name, each.replaced) for each in catalog.packages(7)] == [("old", 0), ("new", 4)]
+    once(catalog).add_packages(7, [package("new", replaced=4)])
+    assert [(each.name, each.replaced) for each in catalog.records.packages(7)] == [
+        ("old", 0),
+        ("new", 4),
+    ]
     catalog.close()
 
 
@@ -231,7 +235,7 @@ def test_a_catalog_of_version_5_gets_spans_that_do_not_overlap(url: str, engine:
         (0, 20, 3, 2),
         (20, 30, 2, 1),
     ]
-    after = catalog.commit_files(7, [new_file("new", 10)])
+    after = once(catalog).commit_files(7, [new_file("new", 10)])
     assert [(p.lo_us, p.generation) for p in after.partitions] == [(0, 4), (20, 2)]
     assert [each.path for each in after.deletes] == ["deletes"]
     catalog.close()

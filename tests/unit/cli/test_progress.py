@@ -8,11 +8,11 @@ from rich.console import Console
 from rich.progress import Progress, TaskID, TextColumn
 
 from tidemill.cli import progress
-from tidemill.pipeline import jobs
+from tidemill.pipeline import job
 
 
 def test_the_words_are_those_of_the_pipeline() -> None:
-    assert progress.STARTING == jobs.STARTING
+    assert progress.STARTING == job.STARTING
 
 
 def test_a_job_that_waits_for_spark_says_so() -> None:

@@ -10,8 +10,9 @@ from hot_kit import NOW_US, make_batch, make_table, rows_of
 from tidemill.hot import published as module
 from tidemill.hot.block import make_block
 from tidemill.hot.piece import Piece
-from tidemill.hot.published import Published, Unit
+from tidemill.hot.published import Published
 from tidemill.hot.side import rejected_batch
+from tidemill.hot.unit import Unit
 
 pytestmark = pytest.mark.usefixtures("small_blocks")
 
@@ -90,9 +91,9 @@ def test_single_rows_wait_until_somebody_looks() -> None:
     published = Published(make_table(), ())
     for n in range(1, 6):
         published.show(Unit(n, rows=((NOW_US, n, "", 0.0),)))
-    assert published._tail == ()
+    assert published._tail.pieces == ()
     assert seqs(published) == [1, 2, 3, 4, 5]
-    assert len(published._tail) == 1
+    assert len(published._tail.pieces) == 1
     assert published.view() is published.view()
 
 
@@ -102,7 +103,7 @@ def test_the_bytes_of_small_appends_are_few_pieces() -> None:
         patch.setattr(module, "BLOCK_ROWS", 10**9)
         for n in range(1, 2_000):
             published.show(unit(n, 1))
-    assert len(published._tail) <= 12
+    assert len(published._tail.pieces) <= 12
     assert seqs(published) == list(range(1, 2_000))
 
 

@@ -267,7 +267,7 @@ def snapshot_of(hot: HotTable) -> tuple[Any, ...]:
         hot.counters.dump(),
         hot.offsets.dump(),
         hot.progress.newest_us,
-        hot.state()[0],
+        hot.start().next_seq,
         hot.published.late.table().to_pylist(),
         hot.published.rejected.table().to_pylist(),
     )

@@ -339,16 +339,16 @@ def test_a_waiting_writer_goes_on_when_there_is_room(tmp_path: Path) -> None:
     clock = FakeClock(NOW_US)
     hot = open_hot(make_table(TIGHT), tmp_path, clock, wait_us=0)
     fill(hot, NOW_US)
-    hot._wait_s = 20.0
+    hot._room.wait_s = 20.0
     waits = threading.Event()
     stored: list[int] = []
-    wait_for = hot._freed.wait_for
+    wait_for = hot._room._freed.wait_for
 
     def waiting(predicate: Any, timeout: float | None = None) -> bool:
         waits.set()
         return wait_for(predicate, timeout)
 
-    hot._freed.wait_for = waiting  # type: ignore[method-assign]
+    hot._room._freed.wait_for = waiting  # type: ignore[method-assign]
     writer = threading.Thread(
         target=lambda: stored.append(
             hot.append(accepted([(NOW_US + 90 * SECOND_US, 7, WIDE, 0.0)] * 10)).stored
@@ -560,7 +560,7 @@ def test_listeners_are_told_of_rows_that_can_be_read(tmp_path: Path) -> None:
     hot = open_hot(make_table(), tmp_path, listeners=listeners)
     hot.append(accepted([(NOW_US, 1, "", 0.0)] * 2))
     assert hot.append_row((NOW_US, 1, "", 0.0))
-    hot.announce()
+    hot.listeners.tell(hot)
     hot.close()
     again = open_hot(make_table(), tmp_path, listeners=listeners)  # what is replayed is not news
     again.close()

@@ -14,8 +14,9 @@ from pipeline_kit import Warehouse
 
 from tidemill.clock import FakeClock
 from tidemill.history.storage import Storage
+from tidemill.pipeline.board import JobBoard
 from tidemill.pipeline.executor import InlineExecutor
-from tidemill.pipeline.jobs import JobBoard, Pipeline
+from tidemill.pipeline.jobs import Pipeline
 
 
 @pytest.fixture

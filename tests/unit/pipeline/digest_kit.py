@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import duckdb
 import pyarrow as pa
@@ -16,6 +16,7 @@ import pyarrow as pa
 sys.path.insert(0, str(Path(__file__).parents[1] / "hot"))
 
 from hot_kit import COLUMNS, accepted, open_hot
+from once import file_commit, once
 from pipeline_kit import NONE, TIMEOUT_S, put_bytes
 
 from tidemill.catalog.model import (
@@ -38,28 +39,23 @@ from tidemill.digests.progress import Progress
 from tidemill.history.storage import Storage
 from tidemill.hot.table import HotTable
 from tidemill.pipeline.backfill import BackfillJob
+from tidemill.pipeline.board import RUNNING, JobBoard, JobRecord
 from tidemill.pipeline.compact import CompactJob, ExpireJob
 from tidemill.pipeline.digest_compact import DigestCompactJob
 from tidemill.pipeline.digesting import commit_loaded
 from tidemill.pipeline.executor import Executor, InlineExecutor
-from tidemill.pipeline.jobs import (
-    RUNNING,
-    Job,
-    JobBoard,
-    JobContext,
-    JobRecord,
-    Outcome,
-    Pipeline,
-    new_job_id,
-)
-from tidemill.pipeline.load import DigestDesk, Load, LoadCommit, LoadJob
-from tidemill.pipeline.move import MoveJob
+from tidemill.pipeline.job import Job, JobContext, Outcome, new_job_id
+from tidemill.pipeline.jobs import Pipeline
+from tidemill.pipeline.load import DigestDesk, Load, LoadCommit, LoadJob, LoadReport
+from tidemill.pipeline.move import Move, MoveJob
 from tidemill.pipeline.packages import list_packages
 from tidemill.sql.maintain.plan import DigestParts
 from tidemill.stream.keys import KeyConflicts
 from tidemill.stream.relation import FileScan
 from tidemill.stream.removed import Removed
 from tidemill.types import Column, SqlType
+
+T = TypeVar("T")
 
 HOUR_US = 3_600_000_000
 START_US = 472_222 * HOUR_US  # in November 2023
@@ -114,19 +110,21 @@ class CatalogDesk:
     conflicts: KeyConflicts = NONE
 
     def known(self, table_id: int, names: Sequence[str]) -> Sequence[Package]:
-        return self.catalog.packages(table_id, names)
+        return self.catalog.records.packages(table_id, names)
 
     def reserve(self, table_id: int, count: int) -> int:
-        return self.hot.reserve(count, lambda a, b: self.catalog.reserve(table_id, a, b))
+        return self.hot.reserve(count, lambda a, b: once(self.catalog).reserve(table_id, a, b))
 
     def check_keys(self, table: Table, files: Sequence[NewFile]) -> KeyConflicts:
         return self.conflicts
 
     def commit(self, commit: LoadCommit) -> None:
-        reserved = [commit.reserved] if commit.reserved is not None else []
+        ranges = [commit.reserved] if commit.reserved is not None else []
+        reserved = [(each.first_seq, each.last_seq) for each in ranges]
         with self.catalog.transaction() as change:
             change.commit_files(
-                commit.table_id, add=commit.files, packages=commit.packages, reserved=reserved
+                commit.table_id,
+                file_commit(add=commit.files, packages=commit.packages, reserved=reserved),
             )
             commit_loaded(change, commit.digested)
 
@@ -145,7 +143,7 @@ class Stream:
         self.catalog = Catalog.open(f"sqlite:///{self.folder}/catalog.db", self.clock)
         given = {"durability": "none", "partition": "1 hour", **self.settings}
         new = NewTable("t", STREAMING, COLUMNS, self.primary_key, "ts", settings=given)
-        self.table = self.catalog.create_table(new)
+        self.table = once(self.catalog).create_table(new)
         self.storage = Storage(str(self.folder / "data"))
         self.hot = open_hot(self.table, self.folder / "log", self.clock)
         self.board = JobBoard()
@@ -166,23 +164,23 @@ class Stream:
     def append(self, rows: Sequence[Row]) -> None:
         self.hot.append(accepted(rows, self.table))
 
-    def run(self, job: Job) -> Outcome:
+    def run(self, job: Job[T]) -> Outcome[T]:
         return self.pipeline.submit(job).wait(TIMEOUT_S)
 
-    def ran(self, job: Job) -> Outcome:
+    def ran(self, job: Any) -> Any:
         """A job that has run and is about to commit; what is done meanwhile, it has not seen."""
         job_id = new_job_id()
         record = JobRecord(job_id, job.kind, job.table_id, job.table_name, RUNNING, 0)
         self.board.add(record)
         return job.run(JobContext(job_id, self.executor, self.board, lambda: None))
 
-    def move(self, upto_seq: int | None = None) -> Outcome:
+    def move(self, upto_seq: int | None = None) -> Outcome[Move]:
         return self.run(self.move_job(upto_seq))
 
     def move_job(self, upto_seq: int | None = None) -> MoveJob:
         return MoveJob(self.hot, self.catalog, self.storage, upto_seq, "test")
 
-    def load(self, *packages: Sequence[Row]) -> Outcome:
+    def load(self, *packages: Sequence[Row]) -> Outcome[LoadReport]:
         return self.run(self.load_job(*packages))
 
     def load_job(self, *packages: Sequence[Row]) -> LoadJob:
@@ -197,16 +195,15 @@ class Stream:
 
     def backfill(self, digest: Table) -> int:
         job = BackfillJob(digest, self.table, self.catalog, self.storage)
-        left: int = self.run(job).value
-        return left
+        return self.run(job).value
 
-    def compact(self, cold_before_us: int | None = None) -> Outcome:
+    def compact(self, cold_before_us: int | None = None) -> Outcome[None]:
         return self.run(CompactJob(self.table, self.catalog, self.storage, cold_before_us))
 
-    def compact_digest(self, digest: Table) -> Outcome:
+    def compact_digest(self, digest: Table) -> Outcome[None]:
         return self.run(DigestCompactJob(digest, self.table, self.catalog, self.storage))
 
-    def expire(self, before_us: int) -> Outcome:
+    def expire(self, before_us: int) -> Outcome[None]:
         return self.run(ExpireJob(self.table, self.catalog, before_us, before_us))
 
     # -- digests
@@ -227,7 +224,9 @@ class Stream:
                 )
             )
             progress = Progress.nothing() if history.files else Progress()
-            change.commit_files(table.table_id, moved_seq=history.moved_seq, progress=progress.text)
+            change.commit_files(
+                table.table_id, file_commit(moved_seq=history.moved_seq, progress=progress.text)
+            )
         return table
 
     # -- what there is
@@ -240,7 +239,7 @@ class Stream:
         return self.catalog.snapshot().history(digest.table_id).files
 
     def progress(self, digest: Table) -> Progress:
-        return Progress.read(self.catalog.progress(digest.table_id))
+        return Progress.read(self.catalog.records.progress(digest.table_id))
 
     def history_rows(self) -> pa.Table:
         files = self.history.files

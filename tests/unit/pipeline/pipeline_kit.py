@@ -14,7 +14,8 @@ import numpy as np
 from tidemill.catalog.model import FILE_DELETES, FILE_REJECTED, FILE_ROWS, NewFile, Package, Table
 from tidemill.clock import FakeClock
 from tidemill.history.storage import Storage
-from tidemill.pipeline.jobs import JobContext, JobHandle, Outcome, Pipeline
+from tidemill.pipeline.job import JobContext, Outcome, Written
+from tidemill.pipeline.jobs import JobHandle, Pipeline
 from tidemill.pipeline.load import Load, LoadCommit, LoadJob, LoadReport
 from tidemill.pipeline.packages import Listed, list_packages
 from tidemill.stream.keys import KeyConflicts
@@ -148,13 +149,13 @@ class ToyJob:
     def explain(self) -> list[str]:
         return ["a toy"]
 
-    def run(self, context: JobContext) -> Outcome:
+    def run(self, context: JobContext) -> Written[str, str]:
         self.on_run(context)
-        return Outcome(rows=1)
+        return Written("value", self.commit)
 
-    def commit(self, outcome: Outcome) -> Outcome:
+    def commit(self, written: str) -> Outcome[str]:
         self.on_commit()
-        return Outcome(rows=2, bytes=3, files=4, detail="played", value="value")
+        return Outcome(written, rows=2, bytes=3, files=4, detail="played")
 
 
 class Gate:

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from digest_kit import HOUR_US, NEWEST, START_US, SUMS, Row, Stream, opened
+from once import once
 
 from tidemill.catalog.model import FILE_DIGEST, Table
 from tidemill.digests.progress import Progress
@@ -86,11 +87,11 @@ def test_a_task_with_many_rows_writes_partials_in_parts(
 def test_a_digest_that_came_meanwhile_fails_the_move(stream: Stream) -> None:
     stream.append(rows_at(0, 1))
     job = stream.move_job()
-    outcome = stream.ran(job)
+    written = stream.ran(job)
     stream.digest()
     before = stream.catalog.snapshot()
     with pytest.raises(ConflictError, match="changed while rows of its stream were moved"):
-        job.commit(outcome)
+        written.commit()
     assert stream.catalog.snapshot() is before
     assert stream.history.files == ()
     assert stream.move().rows == 1
@@ -100,9 +101,9 @@ def test_a_digest_that_left_meanwhile_does_not(stream: Stream) -> None:
     digest = stream.digest()
     stream.append(rows_at(0, 1))
     job = stream.move_job()
-    outcome = stream.ran(job)
-    stream.catalog.drop_table(digest.table_id)
-    job.commit(outcome)
+    written = stream.ran(job)
+    once(stream.catalog).drop_table(digest.table_id)
+    written.commit()
     assert stream.history.rows == 1
 
 
@@ -125,9 +126,9 @@ def test_a_load_writes_partials(stream: Stream) -> None:
 
 def test_a_digest_that_came_during_a_load_gets_its_rows(stream: Stream) -> None:
     job = stream.load_job([*rows_at(0, 1, 2, 1), *rows_at(1, 1)])
-    outcome = stream.ran(job)
+    written = stream.ran(job)
     digest = stream.digest()
-    job.commit(outcome)
+    written.commit()
     stream.check(digest)
     assert len(stream.files(digest)) == 2
 
@@ -137,11 +138,11 @@ def test_a_back_fill_during_a_load_misses_nothing(stream: Stream) -> None:
     stream.load([*rows_at(1, 1), *rows_at(3, 3)])
     digest = stream.digest()
     job = stream.load_job([*rows_at(0, 1), *rows_at(1, 1), *rows_at(2, 1), *rows_at(3, 1)])
-    outcome = stream.ran(job)
+    written = stream.ran(job)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tidemill.pipeline.backfill.JOB_BYTES", 1)
         assert stream.backfill(digest) == 1
-    job.commit(outcome)
+    written.commit()
     assert {file.lo_us for file in stream.files(digest)} == {START_US + 3 * HOUR_US}
     stream.check(digest)
     while stream.backfill(digest):
@@ -153,9 +154,9 @@ def test_a_back_fill_during_a_load_misses_nothing(stream: Stream) -> None:
 def test_a_dropped_digest_does_not_fail_a_load(stream: Stream) -> None:
     digest = stream.digest()
     job = stream.load_job(rows_at(0, 1))
-    outcome = stream.ran(job)
-    stream.catalog.drop_table(digest.table_id)
-    job.commit(outcome)
+    written = stream.ran(job)
+    once(stream.catalog).drop_table(digest.table_id)
+    written.commit()
     assert stream.history.rows == 1
 
 
@@ -164,12 +165,12 @@ def test_rows_that_a_load_ignores_are_not_digested(tmp_path: Path) -> None:
     with opened(tmp_path, **key) as stream:  # type: ignore[arg-type]
         digest = stream.digest()
         job = stream.load_job([*rows_at(0, 1, 2, 3), *rows_at(1, 1), *rows_at(2, 5, 6)])
-        outcome = stream.ran(job)
-        first = outcome.value.first_seq
+        written = stream.ran(job)
+        first = written.work.first_seq
         gone = np.array([first + 1, first + 3], np.int64)
         times = np.array([START_US + 1, START_US + HOUR_US], np.int64)
         stream.desk.conflicts = KeyConflicts(gone, gone, times)
-        job.commit(outcome)
+        written.commit()
         assert stream.history_rows().num_rows == 4
         stream.check(digest)
         assert sorted(stream.found(digest)["k0"].to_pylist()) == [1, 3, 5, 6]
@@ -181,11 +182,11 @@ def test_packages_set_aside_at_commit_are_not_digested(tmp_path: Path) -> None:
         digest = stream.digest()
         job = stream.load_job(rows_at(0, 1, 2), rows_at(0.5, 7), rows_at(0.6, 8))
         job = replace(job, plan=replace(job.plan, source="s"))
-        outcome = stream.ran(job)
-        second = next(t for t in outcome.value.packages if t.listed.name.endswith("-1.csv"))
+        written = stream.ran(job)
+        second = next(t for t in written.work.packages if t.listed.name.endswith("-1.csv"))
         gone = np.array([second.first_seq], np.int64)
         stream.desk.conflicts = KeyConflicts(gone, gone - 1, gone)
-        job.commit(outcome)
+        written.commit()
         stream.check(digest)
         assert sorted(stream.found(digest)["k0"].to_pylist()) == [1, 2, 8]
 
@@ -287,10 +288,10 @@ def test_deleted_rows_are_not_filled_in(tmp_path: Path) -> None:
     key = {"primary_key": ("ts", "k"), "settings": {"on_conflict": "ignore"}}
     with opened(tmp_path, **key) as stream:  # type: ignore[arg-type]
         job = stream.load_job(rows_at(0, 1, 2, 3))
-        outcome = stream.ran(job)
-        gone = np.array([outcome.value.first_seq + 1], np.int64)
+        written = stream.ran(job)
+        gone = np.array([written.work.first_seq + 1], np.int64)
         stream.desk.conflicts = KeyConflicts(gone, gone, np.array([START_US + 1], np.int64))
-        job.commit(outcome)
+        written.commit()
         digest = stream.digest()
         assert stream.backfill(digest) == 0
         stream.check(digest)
@@ -302,9 +303,9 @@ def test_a_back_fill_of_a_dropped_digest_ends(stream: Stream) -> None:
     stream.move()
     digest = stream.digest()
     job = BackfillJob(digest, stream.table, stream.catalog, stream.storage)
-    outcome = stream.ran(job)
-    stream.catalog.drop_table(digest.table_id)
-    assert job.commit(outcome).value == 0
+    written = stream.ran(job)
+    once(stream.catalog).drop_table(digest.table_id)
+    assert written.commit().value == 0
 
 
 # -- order

@@ -11,8 +11,10 @@ from pipeline_kit import TIMEOUT_S, Gate, ToyJob
 from tidemill.clock import FakeClock
 from tidemill.errors import BackpressureError, ClosedError, QueryError
 from tidemill.executions import Executions
+from tidemill.pipeline.board import JobBoard, JobRecord
 from tidemill.pipeline.executor import InlineExecutor, JobCancelledError, PipelineError
-from tidemill.pipeline.jobs import JobBoard, JobContext, JobRecord, Pipeline, new_job_id
+from tidemill.pipeline.job import JobContext, new_job_id
+from tidemill.pipeline.jobs import Pipeline
 
 
 def states(pipeline: Pipeline) -> list[str]:

@@ -327,7 +327,7 @@ def test_two_loads_of_a_package_at_once(warehouse: Warehouse, box: Path) -> None
     ran = slower.run(context)  # type: ignore[arg-type]
     warehouse.pipeline.submit(job).wait(TIMEOUT_S)
     with pytest.raises(PipelineError, match="loaded by another job meanwhile"):
-        slower.commit(ran)
+        ran.commit()
     assert warehouse.rows("k") == [(1,)]
     assert tidy(warehouse)
 

@@ -12,8 +12,9 @@ from tidemill.clock import FakeClock
 from tidemill.errors import RowsRejectedError
 from tidemill.history.storage import Storage
 from tidemill.pipeline import packages
+from tidemill.pipeline.board import JobBoard
 from tidemill.pipeline.executor import SparkExecutor
-from tidemill.pipeline.jobs import JobBoard, Pipeline
+from tidemill.pipeline.jobs import Pipeline
 from tidemill.pipeline.spark import SparkRuntime
 
 pytestmark = pytest.mark.spark

@@ -46,7 +46,7 @@ def _put(hot: HotTable, *keys: int) -> None:
 
 
 def _firsts(path: Path, after: int, upto: int) -> list[int]:
-    return [read.first_seq for read in frames_between(path, after, upto) if read.kind != "state"]
+    return [read.first_seq for read in frames_between(path, after, upto)]
 
 
 def test_frames_of_a_span_and_those_that_reach_into_it(tmp_path: Path) -> None:

@@ -14,8 +14,9 @@ from tidemill.catalog.model import Source
 from tidemill.errors import FileFormatError
 from tidemill.pipeline import sources
 from tidemill.pipeline.executor import PipelineError
-from tidemill.pipeline.jobs import JobContext, JobHandle, Outcome
-from tidemill.pipeline.load import LoadJob
+from tidemill.pipeline.job import JobContext, Written
+from tidemill.pipeline.jobs import JobHandle
+from tidemill.pipeline.load import LoadJob, LoadReport, WrittenLoad
 from tidemill.pipeline.packages import Listed
 from tidemill.pipeline.sources import SourcePoller, SourceStatus
 
@@ -280,7 +281,7 @@ def test_a_dropped_source_is_looked_at_no_more(feed: Feed) -> None:
     job = feed.warehouse.job(make_table(), [], source="feed")
 
     class Slow(LoadJob):
-        def run(self, context: JobContext) -> Outcome:
+        def run(self, context: JobContext) -> Written[WrittenLoad, LoadReport]:
             assert gate.wait(TIMEOUT_S)
             return super().run(context)
 

@@ -23,7 +23,7 @@ from tidemill.clock import Clock
 from tidemill.errors import UnknownNameError
 from tidemill.hot.intake import Accepted, AppendResult
 from tidemill.hot.table import HotTable
-from tidemill.pipeline.jobs import new_job_id
+from tidemill.pipeline.job import new_job_id
 from tidemill.pipeline.load import Load, LoadReport, record_of, split_options
 from tidemill.pipeline.loading import (
     PACKAGE_ROWS_MAX,
@@ -78,16 +78,17 @@ class Appending:
         if not found:
             return
         table_id = hot.table.table_id
-        known = set(self._catalog.packages(table_id, [each.name for each in found]))
+        known = set(self._catalog.records.packages(table_id, [each.name for each in found]))
         if missing := [each for each in found if each not in known]:
-            self._catalog.add_packages(table_id, missing)
+            with self._catalog.transaction() as change:
+                change.add_packages(table_id, missing)
         hot.settle_packages(found)
 
     def _task(self, load: Load, job_id: str) -> LoadTask:
         options, reach = split_options(load.options)
         known: dict[str, list[Package]] = {}
         names = [] if load.is_forced else [each.name for each in load.packages]
-        for package in self._catalog.packages(load.table.table_id, names):
+        for package in self._catalog.records.packages(load.table.table_id, names):
             known.setdefault(package.name, []).append(package)
         packages = tuple(
             TaskPackage(listed, at * PACKAGE_ROWS_MAX, tuple(known.get(listed.name, ())))
@@ -115,13 +116,16 @@ class Appending:
             if package.state == LOADED
         )
         if load.is_forced:  # what is recorded already stays so
-            found = self._catalog.packages(hot.table.table_id, [each.name for each in records])
+            found = self._catalog.records.packages(
+                hot.table.table_id, [each.name for each in records]
+            )
             known = {(each.name, each.size, each.digest) for each in found}
             records = tuple(r for r in records if (r.name, r.size, r.digest) not in known)
         accepted = Accepted(read.rows, read.rejects, packages=tuple(records), is_load=True)
         with hot.holding_log():
             stored = hot.append(accepted) if accepted.rows else AppendResult(0)
             if records:
-                self._catalog.add_packages(hot.table.table_id, records)
+                with self._catalog.transaction() as change:
+                    change.add_packages(hot.table.table_id, records)
                 hot.settle_packages(records)
         return stored

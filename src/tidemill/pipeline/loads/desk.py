@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from tidemill.catalog.commits import FileCommit
 from tidemill.catalog.model import FILE_DELETES, NewFile, Package, Table
 from tidemill.catalog.store import Catalog
 from tidemill.errors import UnknownNameError
@@ -41,11 +42,15 @@ class WarehouseLoadDesk:
         return hot
 
     def known(self, table_id: int, names: Sequence[str]) -> Sequence[Package]:
-        return [*self._catalog.packages(table_id, names), *marked(self.hot(table_id), names)]
+        return [
+            *self._catalog.records.packages(table_id, names),
+            *marked(self.hot(table_id), names),
+        ]
 
     def reserve(self, table_id: int, count: int) -> int:
         def record(first: int, last: int) -> None:
-            self._catalog.reserve(table_id, first, last)
+            with self._catalog.transaction() as change:
+                change.reserve(table_id, first, last)
 
         return self.hot(table_id).reserve(count, record)
 
@@ -57,17 +62,16 @@ class WarehouseLoadDesk:
         point("load.written")
         with self._catalog.transaction() as change:
             fix_partition(change, commit.table_id, commit.files)
+            reserved = [commit.reserved] if commit.reserved is not None else []
             change.commit_files(
                 commit.table_id,
-                add=commit.files,
-                packages=commit.packages,
-                reserved=[commit.reserved] if commit.reserved is not None else [],
+                FileCommit(commit.files, packages=commit.packages, reserved=reserved),
             )
             commit_loaded(change, commit.digested)
         point("load.committed")
         hot = self.hot(commit.table_id)
         follow_table(hot, self._catalog)
-        hot.announce()
+        hot.listeners.tell(hot)
         deletes = [file.path for file in commit.files if file.kind == FILE_DELETES]
         if deletes:
             self.hot(commit.table_id).forget(commit.replaced, deletes)

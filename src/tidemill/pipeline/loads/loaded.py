@@ -52,7 +52,7 @@ def marked(hot: HotTable, names: Sequence[str]) -> list[Package]:
 def look_up(catalog: Catalog, hot: HotTable, table: Table, path: Path) -> FileState | None:
     """The file, or None if the table has it as it is; raises if it has it otherwise."""
     name, size, digest = str(path.absolute()), path.stat().st_size, digest_of(path)
-    loaded = [p for p in catalog.packages(table.table_id, [name]) if p.state == LOADED]
+    loaded = [p for p in catalog.records.packages(table.table_id, [name]) if p.state == LOADED]
     if any((each.size, each.digest) == (size, digest) for each in loaded):
         return None
     if loaded:

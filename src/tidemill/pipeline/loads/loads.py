@@ -7,7 +7,6 @@ recorded here as well, so that it is loaded once.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,7 +19,8 @@ from tidemill.errors import FileFormatError, UnknownNameError, UnsupportedError
 from tidemill.history.storage import Storage
 from tidemill.hot.intake import Accepted, AppendResult
 from tidemill.hot.table import HotTable
-from tidemill.pipeline.jobs import JobHandle, Outcome, Pipeline
+from tidemill.pipeline.job import Outcome
+from tidemill.pipeline.jobs import JobHandle, Pipeline
 from tidemill.pipeline.lifetime import Lifetime
 from tidemill.pipeline.load import (
     COPY,
@@ -28,18 +28,19 @@ from tidemill.pipeline.load import (
     Load,
     LoadJob,
     LoadReport,
+    WrittenLoad,
     split_options,
 )
 from tidemill.pipeline.loading import KNOWN, Taken
 from tidemill.pipeline.loads.appending import Appending
 from tidemill.pipeline.loads.desk import WarehouseLoadDesk
 from tidemill.pipeline.loads.loaded import FileState, look_up, record
+from tidemill.pipeline.loads.options import SourceOptions, option_texts
 from tidemill.pipeline.packages import Listed, list_packages
 from tidemill.pipeline.sources import SourcePoller, SourceStatus, is_as_recorded
 from tidemill.types import quote
 
 LOAD_PRIORITY = 5
-COLUMNS_OPTION = "tidemill.columns"  # where a source keeps its list of columns
 
 
 @dataclass(frozen=True)
@@ -48,11 +49,11 @@ class _LoadJob(LoadJob):
 
     hot: HotTable | None = None
 
-    def commit(self, outcome: Outcome) -> Outcome:
+    def commit(self, ready: WrittenLoad) -> Outcome[LoadReport]:
         if self.hot is None or not self.plan.table.primary_key:
-            return super().commit(outcome)
+            return super().commit(ready)
         with self.hot.paused():
-            return super().commit(outcome)
+            return super().commit(ready)
 
 
 class Loads:
@@ -106,7 +107,8 @@ class Loads:
         with hot.holding_log():
             accepted = Accepted(rows, checked.rejects, packages=(package,))
             stored = hot.append(accepted) if rows or checked.rejects else AppendResult(0)
-            self._catalog.add_packages(table.table_id, [package])
+            with self._catalog.transaction() as change:
+                change.add_packages(table.table_id, [package])
             hot.settle_packages([package])
         return stored
 
@@ -155,42 +157,22 @@ class Loads:
                 return appended
         report = self._submit(load).wait_cancellable().value
         self._publish(load.table)
-        assert isinstance(report, LoadReport)
         return report
 
     def recall(self, hot: HotTable) -> None:
         """After a start: packages that were appended and that the catalog does not know."""
         self._appending.recall(hot)
 
-    def _submit_source(self, source: Source, packages: tuple[Listed, ...]) -> JobHandle:
+    def _submit_source(self, source: Source, packages: tuple[Listed, ...]) -> JobHandle[LoadReport]:
         table = self._catalog.snapshot().table(source.table_id)
         if table is None:
             raise UnknownNameError(f'the table of source "{source.name}" was dropped')
-        options = dict(source.options)
-        columns = json.loads(options.pop(COLUMNS_OPTION, "null"))
-        names = None if columns is None else tuple(columns)
-        load = Load(table, self._storage, packages, source.format, names, options, source.name)
-        return self._submit(load)
+        kept = SourceOptions.of(source.options)
+        what = (packages, source.format, kept.columns, kept.texts, source.name)
+        return self._submit(Load(table, self._storage, *what))
 
-    def _submit(self, load: Load) -> JobHandle:
+    def _submit(self, load: Load) -> JobHandle[LoadReport]:
         digests = DigestDesk(self._catalog)
         hot = self._desk.hot(load.table.table_id)
         job = _LoadJob(load, self._desk, self._clock, digests, hot=hot)
         return self._pipeline.submit(job, LOAD_PRIORITY)
-
-
-def option_texts(options: Mapping[str, object]) -> dict[str, str]:
-    """Options as the catalog keeps them.
-
-    >>> option_texts({"header": True, "delimiter": "|"})
-    {'header': 'true', 'delimiter': '|'}
-    """
-    return {name: _option_text(value) for name, value in options.items()}
-
-
-def _option_text(value: object) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, list | tuple | dict):
-        return json.dumps(value)
-    return str(value)

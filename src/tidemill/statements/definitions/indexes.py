@@ -60,9 +60,10 @@ class IndexDefinitions:
                     position=statement.position,
                 )
             columns.append(column.name)
-        self._catalog.create_index(
-            table.table_id, columns, name=statement.name, method=statement.method
-        )
+        with self._catalog.transaction() as change:
+            change.create_index(
+                table.table_id, columns, name=statement.name, method=statement.method
+            )
         self._making.follow(table.table_id)
         return done("CREATE INDEX")
 
@@ -98,7 +99,8 @@ class IndexDefinitions:
                 position=statement.position,
             )
         table = snapshot.table(index.table_id)
-        self._catalog.drop_index(index.index_id)
+        with self._catalog.transaction() as change:
+            change.drop_index(index.index_id)
         if table is not None and not table.is_streaming:
             self._references.write(f"DROP INDEX IF EXISTS reference.i{index.index_id}")
         self._making.follow(index.table_id)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 from tidemill.catalog.store import Catalog
 from tidemill.errors import (
     DuplicateNameError,
@@ -12,7 +10,8 @@ from tidemill.errors import (
     did_you_mean,
 )
 from tidemill.history.guard import Guard
-from tidemill.pipeline.loads.loads import COLUMNS_OPTION, Loads, option_texts
+from tidemill.pipeline.loads.loads import Loads
+from tidemill.pipeline.loads.options import SourceOptions, option_texts
 from tidemill.pipeline.packages import local_path
 from tidemill.result import Result, done
 from tidemill.sql import statements as st
@@ -50,10 +49,11 @@ class SourceDefinitions:
                 f'a source loads into a streaming table, "{table.name}" is none',
                 position=statement.position,
             )
-        options = option_texts(statement.options)
+        names: tuple[str, ...] | None = None
         if statement.columns is not None:
-            names = [table.get_column(name, statement.position).name for name in statement.columns]
-            options[COLUMNS_OPTION] = json.dumps(names)
+            found = (table.get_column(name, statement.position) for name in statement.columns)
+            names = tuple(column.name for column in found)
+        options = SourceOptions(option_texts(statement.options), names).kept
         pattern = local_path(statement.pattern) or statement.pattern
         with self._catalog.transaction() as change:
             if existing is not None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_right
-from typing import cast
 
 import pyarrow as pa
 
@@ -53,14 +52,13 @@ class Ledger:
 
     def newest_in(self, first: int, last: int) -> int:
         """The newest offset of a range that was stored; ``first - 1`` if there is none."""
-        state = self._desk.hot(self.table).offsets.dump().get(self.source)
-        if state is None:
+        known = self._desk.hot(self.table).offsets.of(self.source)
+        if known is None:
             return first - 1
-        floor, highs = cast("int | None", state[0]), cast("list[int]", state[2])
-        if floor is not None and last < floor:
+        if known.floor is not None and last < known.floor:
             return last  # so long ago that it is not remembered singly
-        at = bisect_right(highs, last) - 1
-        return max(highs[at], first - 1) if at >= 0 else first - 1
+        at = bisect_right(known.highs, last) - 1
+        return max(known.highs[at], first - 1) if at >= 0 else first - 1
 
     def close(self) -> None:
         """Note how far the query came without answers since."""

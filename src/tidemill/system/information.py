@@ -9,19 +9,18 @@ import re
 
 import pyarrow as pa
 
-from tidemill.federation.system.definitions import Row
-from tidemill.federation.system.fields import SCHEMA
-from tidemill.federation.system.rooms import Rooms, make_table_of_rows
+from tidemill.federation.system import CATALOG, SCHEMA
 from tidemill.sql.names import INFORMATION_SCHEMA
+from tidemill.system.arrow import Row, make_table_of_rows
+from tidemill.system.state import State
 
-CATALOG = "tidemill"
 MAIN = "main"
 _DECIMAL = re.compile(r"DECIMAL\((\d+),(\d+)\)")
 _BITS = {"TINYINT": 8, "SMALLINT": 16, "INTEGER": 32, "BIGINT": 64, "HUGEINT": 128}
 
 
-def schemata(rooms: Rooms) -> pa.Table:
-    del rooms
+def schemata(state: State) -> pa.Table:
+    del state
     rows: list[Row] = [
         {"catalog_name": CATALOG, "schema_name": name, "schema_owner": CATALOG}
         for name in (MAIN, SCHEMA, INFORMATION_SCHEMA)
@@ -29,7 +28,7 @@ def schemata(rooms: Rooms) -> pa.Table:
     return make_table_of_rows("information_schema.schemata", rows)
 
 
-def tables(rooms: Rooms) -> pa.Table:
+def tables(state: State) -> pa.Table:
     rows: list[Row] = [
         {
             "table_catalog": CATALOG,
@@ -38,12 +37,12 @@ def tables(rooms: Rooms) -> pa.Table:
             "table_type": "VIEW" if table.is_view else "BASE TABLE",
             "is_insertable_into": "NO" if table.is_view else "YES",
         }
-        for table in rooms.tables()
+        for table in state.tables()
     ]
     return make_table_of_rows("information_schema.tables", rows)
 
 
-def columns(rooms: Rooms) -> pa.Table:
+def columns(state: State) -> pa.Table:
     rows: list[Row] = [
         {
             "table_catalog": CATALOG,
@@ -56,7 +55,7 @@ def columns(rooms: Rooms) -> pa.Table:
             "data_type": column.type.name,
             **_precision(column.type.name),
         }
-        for table in rooms.tables()
+        for table in state.tables()
         for position, column in enumerate(table.columns, 1)
     ]
     return make_table_of_rows("information_schema.columns", rows)

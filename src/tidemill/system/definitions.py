@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pyarrow as pa
 
 from tidemill.config import Settings
-from tidemill.federation.system.rooms import Rooms, make_table_of_rows
+from tidemill.system.arrow import Row, make_table_of_rows
+from tidemill.system.state import State
 
-Row = dict[str, Any]
 
-
-def columns(rooms: Rooms) -> pa.Table:
+def columns(state: State) -> pa.Table:
     rows: list[Row] = [
         {
             "table_name": table.name,
@@ -24,16 +21,16 @@ def columns(rooms: Rooms) -> pa.Table:
             "is_key": column.name in table.primary_key,
             "is_time": column.name == table.time_column,
         }
-        for table in rooms.tables()
+        for table in state.tables()
         for position, column in enumerate(table.columns, 1)
     ]
     return make_table_of_rows("columns", rows)
 
 
-def indexes(rooms: Rooms) -> pa.Table:
+def indexes(state: State) -> pa.Table:
     rows: list[Row] = []
-    for table in rooms.tables():
-        hot = rooms.hot.get(table.table_id)
+    for table in state.tables():
+        hot = state.hot.get(table.table_id)
         blocks = hot.view().blocks if hot else ()
         for index in table.indexes:
             held = [block.directories.get(index.index_id) for block in blocks]
@@ -49,9 +46,9 @@ def indexes(rooms: Rooms) -> pa.Table:
     return make_table_of_rows("indexes", rows)
 
 
-def settings(rooms: Rooms) -> pa.Table:
-    rows = _settings_rows("database", None, rooms.settings)
-    for table in rooms.tables():
+def settings(state: State) -> pa.Table:
+    rows = _settings_rows("database", None, state.settings)
+    for table in state.tables():
         if table.is_streaming:
             rows += _settings_rows("table", table.name, table.settings)
     return make_table_of_rows("settings", rows)

@@ -3,37 +3,34 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pyarrow as pa
 
 from tidemill.catalog.model import SET_ASIDE, Package, Source
-from tidemill.federation.system.rooms import JobLike, Rooms, make_table, make_table_of_rows
+from tidemill.pipeline.board import COMMITTED, JobRecord
+from tidemill.system.arrow import Row, make_table, make_table_of_rows
+from tidemill.system.state import State
 
-COMMITTED = "committed"
 STATEMENT_CHARS_MAX = 1_000  # of a statement's text; an INSERT may have millions
-
-Row = dict[str, Any]
 
 # -- tidemill.views
 
 
-def views(rooms: Rooms) -> pa.Table:
-    return make_table_of_rows("views", [dict(row) for row in rooms.views()])
+def views(state: State) -> pa.Table:
+    return make_table_of_rows("views", [dict(row) for row in state.views()])
 
 
 # -- tidemill.spark
 
 
-def spark(rooms: Rooms) -> pa.Table:
-    return make_table_of_rows("spark", [dict(row) for row in rooms.spark()])
+def spark(state: State) -> pa.Table:
+    return make_table_of_rows("spark", [dict(row) for row in state.spark()])
 
 
 # -- tidemill.queries
 
 
-def queries(rooms: Rooms) -> pa.Table:
-    now_us = rooms.clock.now_us()
+def queries(state: State) -> pa.Table:
+    now_us = state.clock.now_us()
     rows: list[Row] = [
         {
             "query_id": each.query_id,
@@ -43,7 +40,7 @@ def queries(rooms: Rooms) -> pa.Table:
             "started_at": each.started_at_us,
             "seconds": max(now_us - each.started_at_us, 0) / 1e6,
         }
-        for each in rooms.queries()
+        for each in state.queries()
     ]
     return make_table_of_rows("queries", rows)
 
@@ -51,9 +48,9 @@ def queries(rooms: Rooms) -> pa.Table:
 # -- tidemill.jobs
 
 
-def jobs(rooms: Rooms) -> pa.Table:
-    found = list(rooms.jobs())
-    now_us = rooms.clock.now_us()
+def jobs(state: State) -> pa.Table:
+    found = list(state.jobs())
+    now_us = state.clock.now_us()
     return make_table(
         "jobs",
         {
@@ -78,14 +75,14 @@ def jobs(rooms: Rooms) -> pa.Table:
     )
 
 
-def progress_of(job: JobLike) -> float:
+def progress_of(job: JobRecord) -> float:
     """How much of a job is done, by its tasks; the commit is the last step of all."""
     if job.state == COMMITTED:
         return 1.0
     return min(job.tasks_done / job.tasks, 1.0) if job.tasks else 0.0
 
 
-def elapsed_us(job: JobLike, now_us: int) -> int | None:
+def elapsed_us(job: JobRecord, now_us: int) -> int | None:
     """How long a job ran, or has been running. Clocks may be set back meanwhile."""
     if job.started_at_us is None:
         return None
@@ -96,8 +93,8 @@ def elapsed_us(job: JobLike, now_us: int) -> int | None:
 # -- tidemill.moves
 
 
-def moves(rooms: Rooms) -> pa.Table:
-    found = list(rooms.moves())
+def moves(state: State) -> pa.Table:
+    found = list(state.moves())
     return make_table(
         "moves",
         {
@@ -129,24 +126,24 @@ def moves(rooms: Rooms) -> pa.Table:
 # -- tidemill.costs
 
 
-def costs(rooms: Rooms) -> pa.Table:
-    return make_table_of_rows("costs", [dict(row) for row in rooms.costs()])
+def costs(state: State) -> pa.Table:
+    return make_table_of_rows("costs", [dict(row) for row in state.costs()])
 
 
 # -- tidemill.sources
 
 
-def sources(rooms: Rooms) -> pa.Table:
-    snapshot = rooms.snapshot()
-    rows = [_source(rooms, snapshot.sources[key]) for key in sorted(snapshot.sources)]
+def sources(state: State) -> pa.Table:
+    snapshot = state.snapshot()
+    rows = [_source(state, snapshot.sources[key]) for key in sorted(snapshot.sources)]
     return make_table_of_rows("sources", rows)
 
 
-def _source(rooms: Rooms, source: Source) -> Row:
-    table = rooms.snapshot().table(source.table_id)
-    state = rooms.sources_state().get(source.name.lower())
+def _source(state: State, source: Source) -> Row:
+    table = state.snapshot().table(source.table_id)
+    status = state.sources_state().get(source.name.lower())
     name = source.name.lower()
-    counts = [c for c in rooms.counts(source.table_id) if c.source.lower() == name]
+    counts = [c for c in state.counts(source.table_id) if c.source.lower() == name]
     return {
         "source_name": source.name,
         "table_name": None if table is None else table.name,
@@ -155,8 +152,8 @@ def _source(rooms: Rooms, source: Source) -> Row:
         "every": source.every_us,
         "packages": sum(count.packages for count in counts),
         "set_aside": sum(count.packages for count in counts if count.state == SET_ASIDE),
-        "last_look_at": None if state is None else state.looked_at_us,
-        "last_error": None if state is None else state.last_error,
+        "last_look_at": None if status is None else status.looked_at_us,
+        "last_error": None if status is None else status.last_error,
         "created_at": source.created_at_us,
     }
 
@@ -164,12 +161,12 @@ def _source(rooms: Rooms, source: Source) -> Row:
 # -- tidemill.packages
 
 
-def packages(rooms: Rooms) -> pa.Table:
+def packages(state: State) -> pa.Table:
     names: list[str] = []
     found: list[Package] = []
-    for table in rooms.tables():
+    for table in state.tables():
         if table.is_streaming:
-            held = list(rooms.packages(table.table_id))
+            held = list(state.packages(table.table_id))
             names += [table.name] * len(held)
             found += held
     return make_table(

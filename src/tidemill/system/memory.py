@@ -8,16 +8,14 @@ meanwhile are never taken for expired ones.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 
 from tidemill.catalog.model import APPENDED, LOADED, History, Table
-from tidemill.federation.system.rooms import Rooms, make_table_of_rows
 from tidemill.hot.table import HotTable
 from tidemill.stream.image import look
-
-Row = dict[str, Any]
+from tidemill.system.arrow import Row, make_table_of_rows
+from tidemill.system.state import State
 
 
 @dataclass(frozen=True)
@@ -29,21 +27,21 @@ class Held:
     history: History
 
 
-def held(rooms: Rooms, hot: HotTable) -> Held:
+def held(state: State, hot: HotTable) -> Held:
     """Count the rows that may be seen: those in memory, those in files that nothing took away."""
-    image = look(hot).at(rooms.snapshot())
-    rows = rooms.live_rows(image)
+    image = look(hot).at(state.snapshot())
+    rows = state.live_rows(image)
     return Held(image.view.rows_since(image.horizon_us), rows, image.history)
 
 
 # -- tidemill.tables
 
 
-def tables(rooms: Rooms) -> pa.Table:
-    return make_table_of_rows("tables", [_table(rooms, table) for table in rooms.tables()])
+def tables(state: State) -> pa.Table:
+    return make_table_of_rows("tables", [_table(state, table) for table in state.tables()])
 
 
-def _table(rooms: Rooms, table: Table) -> Row:
+def _table(state: State, table: Table) -> Row:
     row: Row = {
         "table_name": table.name,
         "kind": table.kind,
@@ -53,12 +51,12 @@ def _table(rooms: Rooms, table: Table) -> Row:
         "watermark_delay": table.watermark_delay_us,
         "created_at": table.created_at_us,
     }
-    hot = rooms.hot.get(table.table_id)
+    hot = state.hot.get(table.table_id)
     if table.is_view:
         return row  # counting it would be reading it
     if hot is None:
-        return {**row, "rows": rooms.reference_rows(table.table_id)}
-    found = held(rooms, hot)
+        return {**row, "rows": state.reference_rows(table.table_id)}
+    found = held(state, hot)
     return {
         **row,
         "rows": found.hot_rows + found.history_rows,
@@ -73,10 +71,10 @@ def _table(rooms: Rooms, table: Table) -> Row:
 # -- tidemill.blocks
 
 
-def blocks(rooms: Rooms) -> pa.Table:
+def blocks(state: State) -> pa.Table:
     rows: list[Row] = []
-    for table in rooms.tables():
-        hot = rooms.hot.get(table.table_id)
+    for table in state.tables():
+        hot = state.hot.get(table.table_id)
         if hot is not None:
             rows += _blocks(hot)
     return make_table_of_rows("blocks", rows)
@@ -116,18 +114,18 @@ def _blocks(hot: HotTable) -> list[Row]:
 # -- tidemill.ingest
 
 
-def ingest(rooms: Rooms) -> pa.Table:
+def ingest(state: State) -> pa.Table:
     rows: list[Row] = []
-    for table in rooms.tables():
-        hot = rooms.hot.get(table.table_id)
+    for table in state.tables():
+        hot = state.hot.get(table.table_id)
         if hot is not None:
-            rows.append(_ingest(rooms, hot))
+            rows.append(_ingest(state, hot))
     return make_table_of_rows("ingest", rows)
 
 
-def _ingest(rooms: Rooms, hot: HotTable) -> Row:
+def _ingest(state: State, hot: HotTable) -> Row:
     counters = hot.counters.dump()
-    counts = rooms.counts(hot.table.table_id)
+    counts = state.counts(hot.table.table_id)
     loads = [each for each in counts if each.state == LOADED and each.source != APPENDED]
     loaded = sum(count.rows for count in loads)
     counters["stored"] += loaded
@@ -135,8 +133,8 @@ def _ingest(rooms: Rooms, hot: HotTable) -> Row:
     counters["late"] += sum(count.late for count in loads)
     counters["replaced"] += sum(count.replaced for count in loads)
     counters["rows_in"] = counters["stored"] + counters["rejected"] + counters["late"]
-    waiting = hot.waiting_rows
-    found = held(rooms, hot)
+    waiting = hot.publisher.waiting_rows
+    found = held(state, hot)
     left = waiting + found.hot_rows + found.history_rows
     progress, log = hot.progress, hot.log
     return {

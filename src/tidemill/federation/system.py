@@ -1,10 +1,17 @@
-"""The system tables' names, columns and types. docs/sql.md says what each column means."""
+"""System tables as queries see them: their names, columns and types, and a table by its name.
+
+The room ``system``, which stands above all that they describe, makes them. docs/sql.md says what
+each column means; a test compares it with the registry here.
+"""
 
 from __future__ import annotations
+
+from typing import Protocol
 
 import pyarrow as pa
 
 SCHEMA = "tidemill"
+CATALOG = "tidemill"  # the name of the database, as the SQL standard has one
 _TEXT, _INT, _REAL, _BOOL = pa.string(), pa.int64(), pa.float64(), pa.bool_()
 _TIME, _LAG = pa.timestamp("us"), pa.duration("us")
 
@@ -268,6 +275,12 @@ _INFORMATION: dict[str, list[tuple[str, pa.DataType]]] = {
     ],
 }
 INFORMATION_NAMES = tuple(_INFORMATION)
+
+
+class SystemTables(Protocol):
+    """Gives system tables as things stand now, by their names without the schema ``tidemill``."""
+
+    def table(self, name: str) -> pa.Table: ...
 
 
 def schema(name: str) -> pa.Schema:

@@ -9,8 +9,9 @@ from itertools import chain
 import pyarrow as pa
 
 from tidemill.catalog.model import FILE_ROWS, History, Partition, Snapshot
-from tidemill.federation.system.rooms import Rooms, make_table
 from tidemill.history.deletes import counts
+from tidemill.system.arrow import make_table
+from tidemill.system.state import State
 
 
 def _histories(snapshot: Snapshot) -> Iterator[tuple[str, History]]:
@@ -25,12 +26,12 @@ def _histories(snapshot: Snapshot) -> Iterator[tuple[str, History]]:
 # -- tidemill.partitions
 
 
-def partitions(rooms: Rooms) -> pa.Table:
+def partitions(state: State) -> pa.Table:
     """Ranges of time that hold rows. A file of deletes may concern several of them."""
     names: list[str] = []
     parts: list[Partition] = []
     overlapping: list[int] = []  # files of deletes, for each partition
-    for name, history in _histories(rooms.snapshot()):
+    for name, history in _histories(state.snapshot()):
         held = [part for part in history.partitions if part.files[0].kind == FILE_ROWS]
         names += [name] * len(held)
         parts += held
@@ -57,8 +58,8 @@ def partitions(rooms: Rooms) -> pa.Table:
 # -- tidemill.files
 
 
-def files(rooms: Rooms) -> pa.Table:
-    histories = list(_histories(rooms.snapshot()))
+def files(state: State) -> pa.Table:
+    histories = list(_histories(state.snapshot()))
     found = [(name, history.files) for name, history in histories]
     every = list(chain.from_iterable(held for _, held in found))
     anchors = {
@@ -95,10 +96,10 @@ def files(rooms: Rooms) -> pa.Table:
 # -- tidemill.snapshots
 
 
-def snapshots(rooms: Rooms) -> pa.Table:
+def snapshots(state: State) -> pa.Table:
     """The snapshots that are kept, newest first; the present one always."""
-    current = rooms.snapshot()
-    kept = dict(rooms.snapshots()) or {current.snapshot_id: current.committed_at_us}
+    current = state.snapshot()
+    kept = dict(state.snapshots()) or {current.snapshot_id: current.committed_at_us}
     newest = max(kept)
     return make_table(
         "snapshots",
