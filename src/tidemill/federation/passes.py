@@ -47,8 +47,8 @@ from tidemill.sql.passes import (
     take_moments,
 )
 from tidemill.sql.permitted import FILE_FUNCTIONS, call_name
-from tidemill.sql.scopes import unbound_tables
 from tidemill.sql.predicates import ScanRequest
+from tidemill.sql.scopes import unbound_tables
 from tidemill.sql.top import top_of
 from tidemill.types import Column, SqlType
 

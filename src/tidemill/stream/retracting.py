@@ -76,7 +76,9 @@ class Retracting:
         if seen.snapshot_id < min(number for number, _ in self.catalog.snapshots()):
             raise Lapsed
         table = image.table
-        dropped = self.catalog.records.dropped_files(table.table_id, seen.snapshot_id, upto.snapshot_id)
+        dropped = self.catalog.records.dropped_files(
+            table.table_id, seen.snapshot_id, upto.snapshot_id
+        )
         files = [
             file
             for file in (*image.history.deletes, *dropped)

@@ -13,9 +13,9 @@ from tidemill.hot.table import HotTable
 from tidemill.pipeline.board import JobRecord
 from tidemill.pipeline.decisions import Record
 from tidemill.pipeline.sources import SourceStatus
+from tidemill.stream.counting import estimated_rows
 from tidemill.stream.image import Image
 from tidemill.system.arrow import Row
-from tidemill.stream.counting import estimated_rows
 
 
 @dataclass(frozen=True)
