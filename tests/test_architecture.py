@@ -1,4 +1,4 @@
-"""The rooms of the house and who may call whom: imports point down, never up or sideways.
+"""The rooms of the package and who may call whom: imports point down, never up or sideways.
 
 Walks the source with ``ast``, so a forbidden import is found even where no test reaches it.
 """
@@ -265,7 +265,7 @@ REMOVED_KNOWN = {
     f"{PACKAGE}.{module}"
     for module in (
         "pipeline.load",  # a load writes files of deletes
-        "pipeline.loads.desk",  # and tells memory of them
+        "pipeline.loads.environment",  # and tells memory of them
         "pipeline.compact",  # writes what is left, and drops them
         "pipeline.spark_sql",  # the anti-join of Spark's own SQL
         "federation.system.files",  # shows how many there are

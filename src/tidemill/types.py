@@ -43,6 +43,7 @@ _ARROW_BY_ID: dict[str, pa.DataType] = {
     "json": pa.json_(),
 }
 
+SEQ = "_seq"  # the hidden column of a streaming table: the number of arrival
 NESTING_MAX = 50  # Arrow writes and reads no more than 64 levels
 
 TIME_TYPES = ("TIMESTAMP", "TIMESTAMP WITH TIME ZONE")

@@ -21,7 +21,7 @@ from warehouses import flush, open_inline, quiet
 from tidemill.engine import Database
 from tidemill.errors import UnsupportedError
 from tidemill.views import continuous
-from tidemill.views.kept import rows as kept_rows
+from tidemill.views.kept import every_row as kept_rows
 from tidemill.views.kept.time_bounds import TimeBounds, time_bounds
 from tidemill.views.kept.waiting import STRETCHES_MAX, OldestWaiting
 

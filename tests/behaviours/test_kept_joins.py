@@ -17,7 +17,7 @@ from tidemill.clock import to_us
 from tidemill.engine import Database
 from tidemill.errors import TidemillError
 from tidemill.views import continuous
-from tidemill.views.kept import rows, sides
+from tidemill.views.kept import every_row, sides
 
 START = datetime(2024, 1, 1)
 STREAM = (
@@ -87,7 +87,7 @@ def test_answers_do_not_depend_on_when_they_are_computed(
 ) -> None:
     draw = random.Random(seed)
     if seed % 2:
-        monkeypatch.setattr(rows, "BATCH_ROWS", 7)
+        monkeypatch.setattr(every_row, "BATCH_ROWS", 7)
         monkeypatch.setattr(sides, "KEYS_MAX", 1)
     folder = tmp_path / "w"
     db = open_inline(folder)
@@ -271,7 +271,7 @@ def test_a_query_that_is_behind_is_complete_up_to_its_next_row(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those that join its answers need not wait until it has caught up."""
-    monkeypatch.setattr(rows, "BATCH_ROWS", 2)
+    monkeypatch.setattr(every_row, "BATCH_ROWS", 2)
     with closing(open_inline(tmp_path / "w")) as db:
         for name in ("a", "b"):
             db.sql(STREAM.format(name=name, type="INTEGER"))
@@ -295,7 +295,7 @@ def test_chains_answer_the_same_step_by_step(
 ) -> None:
     """However far each query of a chain is when the next one looks at it."""
     draw = random.Random(seed)
-    monkeypatch.setattr(rows, "BATCH_ROWS", draw.choice([1, 3, 1_000]))
+    monkeypatch.setattr(every_row, "BATCH_ROWS", draw.choice([1, 3, 1_000]))
     with closing(open_inline(tmp_path / "w")) as db:
         for name in ("a", "b"):
             db.sql(STREAM.format(name=name, type="INTEGER"))

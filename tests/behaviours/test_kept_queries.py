@@ -23,7 +23,7 @@ from tidemill.clock import FakeClock
 from tidemill.engine import Database
 from tidemill.errors import TidemillError
 from tidemill.views import continuous
-from tidemill.views.kept import holding, ledger, rows, ticks
+from tidemill.views.kept import every_row, holding, ledger, ticks
 
 START = datetime(2024, 1, 1)
 Row = tuple[Any, ...]
@@ -320,7 +320,7 @@ def test_answers_are_there_once_whatever_happens(
 ) -> None:
     random_ = random.Random(seed)
     monkeypatch.setattr(holding, "PIECE_ROWS", 20)
-    monkeypatch.setattr(rows, "BATCH_ROWS", random_.choice([5, 40, 1_000]))
+    monkeypatch.setattr(every_row, "BATCH_ROWS", random_.choice([5, 40, 1_000]))
     monkeypatch.setattr(ledger, "NOTE_EVERY_S", random_.choice([0.0, 1e6]))
     place = tmp_path / "w0"
     db = open_inline(place)

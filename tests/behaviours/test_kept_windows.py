@@ -21,7 +21,7 @@ from warehouses import flush, open_inline, quiet
 from tidemill.engine import Database
 from tidemill.errors import TidemillError, UnsupportedError
 from tidemill.views import continuous
-from tidemill.views.kept import rows as kept_rows
+from tidemill.views.kept import every_row as kept_rows
 from tidemill.views.kept import time_windows
 
 START = datetime(2024, 1, 1)

@@ -370,8 +370,8 @@ def test_replacing_a_view_without_history_is_done_at_once(db: Database) -> None:
 def test_what_a_join_found_is_kept_until_it_changes(
     db: Database, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    monkeypatch.setattr("tidemill.views.lookups.GROUPS_MIN", 2)
-    monkeypatch.setattr("tidemill.views.lookups._CHUNKS_MAX", 2)
+    monkeypatch.setattr("tidemill.views.key_joins.GROUPS_MIN", 2)
+    monkeypatch.setattr("tidemill.views.key_joins._CHUNKS_MAX", 2)
     columns = f"k {kind}, town VARCHAR, people HUGEINT, code UUID, by_sea BOOLEAN"
     db.sql(f"CREATE TABLE places ({columns})")
     more = "170141183460469231731687303715884105727, uuid(), true"
@@ -413,7 +413,7 @@ def test_what_a_join_found_is_kept_until_it_changes(
 def test_a_join_is_kept_within_the_memory_of_the_view(
     db: Database, monkeypatch: pytest.MonkeyPatch, columns: str, memory: int
 ) -> None:
-    monkeypatch.setattr("tidemill.views.lookups.GROUPS_MIN", 2)
+    monkeypatch.setattr("tidemill.views.key_joins.GROUPS_MIN", 2)
     db.sql("CREATE TABLE places AS SELECT i::INTEGER AS k, 't' || i AS town FROM range(5000) t(i)")
     inner = "(SELECT k AS id, count(*) AS n FROM s GROUP BY k) AS e"
     query = f"SELECT {columns} FROM {inner}, places AS p WHERE e.id = p.k"

@@ -19,7 +19,7 @@ from warehouses import copy_warehouse, difference, flush, open_inline, quiet
 
 from tidemill.engine import Database
 from tidemill.errors import DependencyError, TidemillError
-from tidemill.pipeline.load import DigestDesk
+from tidemill.pipeline.load import DigestWriting
 from tidemill.sql import statements as st
 from tidemill.sql.parser import parse_one
 from tidemill.views import continuous
@@ -367,16 +367,16 @@ def test_a_load_under_way_while_rows_are_moved(
         db.sql(f"COPY (SELECT * FROM s) TO '{tmp_path}/{name}.parquet'")
     with no_back_fill():
         view(db, ALL)
-        digests_of, calls = DigestDesk.digests, []
+        digests_of, calls = DigestWriting.digests, []
 
-        def meanwhile(self: DigestDesk, table_id: int) -> Any:
+        def meanwhile(self: DigestWriting, table_id: int) -> Any:
             calls.append(table_id)
             if len(calls) == 1:  # the load has its numbers, and has not committed
                 db.append("s", rows(30, 7))
                 flush(db, "s")
             return digests_of(self, table_id)
 
-        monkeypatch.setattr(DigestDesk, "digests", meanwhile)
+        monkeypatch.setattr(DigestWriting, "digests", meanwhile)
         db.append("s", rows(60, 3))
         db.sql(f"COPY s FROM '{tmp_path}/*.parquet' (FORMAT parquet)")
         assert calls

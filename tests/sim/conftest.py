@@ -36,6 +36,6 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> int:
     """Blocks of 64 rows, so that a small test has many of them."""
     monkeypatch.setattr("tidemill.hot.published.BLOCK_ROWS", 64)
     monkeypatch.setattr("tidemill.hot.published.BLOCK_ROWS_MAX", 128)
-    monkeypatch.setattr("tidemill.hot.rows.IN_PLACE_BYTES_MIN", 2_048)
+    monkeypatch.setattr("tidemill.hot.row_writer.IN_PLACE_BYTES_MIN", 2_048)
     monkeypatch.setattr("tidemill.hot.piece.MERGE_BYTES_MAX", 4_096)
     return 64

@@ -31,7 +31,7 @@ from sim import writer as w
 
 import tidemill
 from tidemill.hot import crash, published, tier
-from tidemill.hot import rows as stored
+from tidemill.hot import row_writer as stored
 from tidemill.pipeline import keeping
 
 ACKS_MAX = 150

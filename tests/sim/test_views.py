@@ -40,7 +40,7 @@ def test_views_answer_what_their_queries_answer(
     if first // PER_WAREHOUSE % 2:  # batches are small here: as if there were rows for each group
         monkeypatch.setattr("tidemill.views.states.ROWS_A_GROUP_MIN", 0)
     if first // PER_WAREHOUSE % 4 < 3:  # groups are few here: as if there were many
-        monkeypatch.setattr("tidemill.views.lookups.GROUPS_MIN", 0)
+        monkeypatch.setattr("tidemill.views.key_joins.GROUPS_MIN", 0)
     with closing(Warehouse(tmp_path / "w")) as warehouse:
         for seed in range(first, first + PER_WAREHOUSE):
             run(seed, warehouse, tmp_path / "shrink")

@@ -24,7 +24,7 @@ from warehouses import difference
 
 import tidemill
 from tidemill.hot import crash, published, tier
-from tidemill.hot import rows as stored
+from tidemill.hot import row_writer as stored
 from tidemill.pipeline import keeping
 
 ACKS_MAX = 60

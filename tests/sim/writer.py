@@ -31,7 +31,7 @@ from pyarrow import csv
 
 import tidemill
 from tidemill.hot import crash, published, tier
-from tidemill.hot import rows as stored
+from tidemill.hot import row_writer as stored
 from tidemill.pipeline import keeping
 
 BLOCK_ROWS = 500

@@ -11,7 +11,7 @@ import pyarrow as pa
 from tidemill.accept.cells import Cells, accept_cells
 from tidemill.accept.rows import Acceptor, Checked
 from tidemill.sql import casting as kinds
-from tidemill.sql.casting import Cell, Span, scale_of
+from tidemill.sql.casting import Cell, IntervalParts, scale_of
 from tidemill.sql.literal_rows import LiteralRows
 
 _ARROW = {
@@ -45,7 +45,7 @@ def array_of(cells: Sequence[Cell]) -> pa.Array:
     return pa.array(values, _decimal(values) if kind == kinds.DECIMAL else _ARROW[kind])
 
 
-def _month_day_nano(span: Span) -> pa.MonthDayNano:
+def _month_day_nano(span: IntervalParts) -> pa.MonthDayNano:
     months, days, us = span
     return pa.MonthDayNano([months, days, us * 1_000])
 

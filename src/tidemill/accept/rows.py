@@ -22,12 +22,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemill.accept.bounds import TIME_US_MAX, TIME_US_MIN
 from tidemill.accept.cast import Caster, CastResult
 from tidemill.accept.defaults import Defaults
 from tidemill.accept.found import first_line
 from tidemill.accept.kinds import plain
 from tidemill.catalog.model import Table
+from tidemill.clock import DATETIME_US_MAX, DATETIME_US_MIN
 from tidemill.errors import RowsRejectedError
 from tidemill.frames import as_table, mixes_times_and_numbers, no_rows, settle_index
 from tidemill.rendering import row_as_json, shown
@@ -123,9 +123,11 @@ class Acceptor:
     def _check_times(self, array: pa.Array, column: Column, failures: dict[int, str]) -> None:
         times = array.view(pa.int64())
         span = pc.min_max(times).as_py()
-        if span["min"] is None or (span["min"] >= TIME_US_MIN and span["max"] <= TIME_US_MAX):
+        if span["min"] is None or (
+            span["min"] >= DATETIME_US_MIN and span["max"] <= DATETIME_US_MAX
+        ):
             return
-        wrong = pc.or_(pc.less(times, TIME_US_MIN), pc.greater(times, TIME_US_MAX))
+        wrong = pc.or_(pc.less(times, DATETIME_US_MIN), pc.greater(times, DATETIME_US_MAX))
         for row in np.flatnonzero(pc.fill_null(wrong, False).to_numpy(zero_copy_only=False)):
             failures.setdefault(int(row), f"{quote(column.name)} is outside the years 1 to 9999")
 

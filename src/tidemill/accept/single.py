@@ -15,10 +15,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from tidemill.accept.bounds import TIME_US_MAX, TIME_US_MIN
 from tidemill.accept.defaults import Defaults
 from tidemill.catalog.model import Table
-from tidemill.clock import to_us
+from tidemill.clock import DATETIME_US_MAX, DATETIME_US_MIN, to_us
 
 Row = tuple[Any, ...]
 _Convert = Callable[[Any], Any]
@@ -153,7 +152,7 @@ def _timestamp(is_zoned: bool) -> _Convert:
     def convert(value: Any) -> Any:
         if type(value) is dt.datetime and (value.tzinfo is not None) == is_zoned:
             time_us = to_us(value)  # a zone can carry it past the last year
-            if TIME_US_MIN <= time_us <= TIME_US_MAX:
+            if DATETIME_US_MIN <= time_us <= DATETIME_US_MAX:
                 return time_us
         raise _Unsure
 

@@ -17,7 +17,7 @@ from tidemill.federation.system import SystemTables
 from tidemill.history.guard import Guard
 from tidemill.pipeline.executor import InlineExecutor
 from tidemill.pipeline.loads.appending import Appending
-from tidemill.pipeline.loads.desk import WarehouseLoadDesk
+from tidemill.pipeline.loads.environment import WarehouseLoadEnvironment
 from tidemill.pipeline.loads.loads import Loads
 from tidemill.pipeline.spark_sql import SparkSqlEngine
 from tidemill.pipeline.spark_state import spark_rows
@@ -26,7 +26,7 @@ from tidemill.statements.spark_route import SparkSqlRoute
 from tidemill.stream.counting import LiveRows
 from tidemill.system.registry import WarehouseTables
 from tidemill.system.state import ContributedRows, State
-from tidemill.views.registry import House, Views
+from tidemill.views.registry import ViewEnvironment, Views
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def build_reading(store: Store, memory: Memory, executions: Executions) -> Readi
             ReferenceRows(lambda: store.references.changes),
         )
 
-    house = House(
+    environment = ViewEnvironment(
         store.catalog,
         memory.tier,
         store.duck,
@@ -68,7 +68,7 @@ def build_reading(store: Store, memory: Memory, executions: Executions) -> Readi
         memory.pipeline,
         store.clock,
     )
-    views = Views(house, make_runner)
+    views = Views(environment, make_runner)
     router = build_router(store, memory, views.runner, costs)
     return Reading(guard, loads, views, view_rows, router)
 
@@ -77,7 +77,7 @@ def build_loads(store: Store, memory: Memory) -> Loads:
     tables = memory.tier.tables
     return Loads(
         store.catalog,
-        WarehouseLoadDesk(store.catalog, tables, store.keys),
+        WarehouseLoadEnvironment(store.catalog, tables, store.keys),
         Appending(store.catalog, tables, store.clock),
         memory.pipeline,
         store.storage,

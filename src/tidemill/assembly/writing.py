@@ -24,7 +24,7 @@ from tidemill.statements.targets import Targets
 from tidemill.statements.verifying import Verifying
 from tidemill.statements.writing import Writer
 from tidemill.views.continuous import KeptQueries
-from tidemill.views.kept.desk import WarehouseDesk
+from tidemill.views.kept.environment import WarehouseEnvironment
 from tidemill.views.status import kept_rows
 
 
@@ -44,7 +44,7 @@ def build_writing(
     targets = Targets(catalog)
     writer = Writer(targets, tables, store.references, events.changes, querying.select)
     kept = KeptQueries(
-        WarehouseDesk(
+        WarehouseEnvironment(
             catalog,
             tables,
             runner,

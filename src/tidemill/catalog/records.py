@@ -12,7 +12,8 @@ from contextlib import AbstractContextManager
 import sqlalchemy as sa
 
 from tidemill.catalog import schema
-from tidemill.catalog.lookups import (
+from tidemill.catalog.model import DataFile, Package
+from tidemill.catalog.queries import (
     read_dropped_files,
     read_known_files,
     read_known_paths,
@@ -20,7 +21,6 @@ from tidemill.catalog.lookups import (
     read_progress,
     read_seq_at,
 )
-from tidemill.catalog.model import DataFile, Package
 
 Reading = Callable[[], AbstractContextManager[sa.Connection]]
 """Gives a connection to read by; refuses when the catalog is closed."""

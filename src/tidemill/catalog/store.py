@@ -21,10 +21,10 @@ import sqlalchemy as sa
 
 from tidemill.catalog import schema
 from tidemill.catalog.connections import Connections
-from tidemill.catalog.lookups import find_move, read_snapshots
 from tidemill.catalog.migrations import migrate
 from tidemill.catalog.model import Snapshot
 from tidemill.catalog.owner import describe_process
+from tidemill.catalog.queries import find_move, read_snapshots
 from tidemill.catalog.reading import (
     find_snapshot,
     find_snapshot_at,

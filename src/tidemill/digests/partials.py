@@ -33,8 +33,7 @@ from tidemill.history.parquet import layout_of, write_parquet
 from tidemill.history.partitions import folder_name, partition_numbers, partition_of
 from tidemill.history.slices import group_ends
 from tidemill.history.storage import Storage
-from tidemill.history.writing import SEQ
-from tidemill.types import literal, quote
+from tidemill.types import SEQ, literal, quote
 
 ROW_GROUP_ROWS = 122_880  # files of partials are read whole
 

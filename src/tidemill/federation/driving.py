@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
-from tidemill.federation.plan import KeyLookup, Partner, Plan, Scan
+from tidemill.federation.plan import JoinedKey, Partner, Plan, Scan
 from tidemill.federation.scans import PARTNER_ROWS_MAX, Asked
 from tidemill.federation.template import Template
 from tidemill.sql.params import placeholders
@@ -37,7 +37,7 @@ class JoinRead:
     why its keys were not looked up, if they were not: EXPLAIN prints this."""
 
     alias: str
-    lookups: tuple[KeyLookup, ...]
+    lookups: tuple[JoinedKey, ...]
     rows: int | None = None
     reason: str = ""
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from sqlglot import exp
 
 from tidemill.catalog.model import Snapshot, Table
-from tidemill.federation.plan import KeyLookup, KeyQuery, Partner, Plan
+from tidemill.federation.plan import JoinedKey, KeyQuery, Partner, Plan
 from tidemill.federation.scans import PARTNER_ROWS_MAX
 from tidemill.sql.calls import Tables
 from tidemill.sql.names import table_name_of
@@ -77,7 +77,7 @@ def find_partners(
             continue
         source = f"{prefix}{len(partners)}"
         mark_partner(partner, source)
-        lookups = dict.fromkeys(KeyLookup(scan, join.column, join.key) for scan, join in found)
+        lookups = dict.fromkeys(JoinedKey(scan, join.column, join.key) for scan, join in found)
         partners.append(Partner(source, partner.alias_or_name, plan_of(query), tuple(lookups)))
     return partners
 

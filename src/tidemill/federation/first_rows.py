@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from tidemill.federation.plan import Scan
 from tidemill.hot import keys
-from tidemill.hot.view import View
+from tidemill.hot.view import HotView
 from tidemill.hot.wanted import Wanted
 from tidemill.types import quote
 
@@ -34,7 +34,7 @@ FETCHED_COLUMNS_MIN = 3  # with fewer other columns nothing is gained
 
 def newest_matching(
     scan: Scan,
-    view: View,
+    view: HotView,
     wanted: Wanted,
     has_files: bool,
     ask: Callable[[str, pa.Table], pa.Table],

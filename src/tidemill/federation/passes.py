@@ -29,7 +29,7 @@ from tidemill.federation.resolving import (
 )
 from tidemill.federation.system import CATALOG
 from tidemill.sql import predicates
-from tidemill.sql.calls import SEQ, StreamTable
+from tidemill.sql.calls import StreamTable
 from tidemill.sql.latest import newest_wanted
 from tidemill.sql.names import table_name_of
 from tidemill.sql.params import Params
@@ -50,7 +50,7 @@ from tidemill.sql.permitted import FILE_FUNCTIONS, call_name
 from tidemill.sql.predicates import ScanRequest
 from tidemill.sql.scopes import unbound_tables
 from tidemill.sql.top import top_of
-from tidemill.types import Column, SqlType
+from tidemill.types import SEQ, Column, SqlType
 
 _ANY = SqlType("VARCHAR")
 

@@ -59,7 +59,7 @@ class KeyQuery:
 
 
 @dataclass(frozen=True)
-class KeyLookup:
+class JoinedKey:
     """A column of a scan that equals the column ``key`` of a partner."""
 
     scan: str
@@ -75,7 +75,7 @@ class Partner:
     source: str
     alias: str
     plan: Plan
-    lookups: tuple[KeyLookup, ...]
+    lookups: tuple[JoinedKey, ...]
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,7 @@ from tidemill.history.guard import Guard
 from tidemill.history.storage import Storage
 from tidemill.hot.side import SideTable
 from tidemill.hot.table import HotTable
-from tidemill.hot.view import Condition, Selection, View, Wanted
+from tidemill.hot.view import Condition, HotView, Selection, Wanted
 from tidemill.sql.fold import constant
 from tidemill.sql.names import position_of
 from tidemill.sql.params import Params, placeholder_key
@@ -58,7 +58,7 @@ from tidemill.stream.image import Look, look
 from tidemill.stream.pins import Pin, Pins
 from tidemill.stream.reader import Reader, in_both, newest_of_keys, past_wanted
 from tidemill.stream.relation import HistoryScan, side_sql
-from tidemill.types import quote
+from tidemill.types import SEQ, quote
 
 SMALL_ROWS_MAX = 100_000
 _OF_STREAMS = frozenset({HOT, LATE, REJECTED})
@@ -144,7 +144,7 @@ def _both(chosen: Selected, files_sql: str) -> str:
     scan = chosen.scan
     if chosen.keys and scan.table is not None:
         names = [column.name for column in scan.table.columns]
-        columns = [*names, "_seq"] if scan.with_seq else names
+        columns = [*names, SEQ] if scan.with_seq else names
         return newest_of_keys(files_sql, scan.source, chosen.keys, columns)
     if not chosen.table.num_rows:
         return in_both(files_sql, None)
@@ -165,7 +165,7 @@ class Moment:
     horizons: Mapping[int, int | None]  # by table: no older row may be seen
     answers: dict[int, pa.Table] = field(default_factory=dict)  # of continuous views
 
-    def view(self, table_id: int) -> View:
+    def view(self, table_id: int) -> HotView:
         """A stream's rows in memory."""
         return self.looks[table_id].view
 
@@ -458,12 +458,12 @@ class Runner:
         columns = scan.columns
         if columns is not None:
             asked = (conjunct.column for conjunct in scan.conjuncts)
-            columns = frozenset({*columns, *asked, *scan.table.primary_key, "_seq"})
+            columns = frozenset({*columns, *asked, *scan.table.primary_key, SEQ})
             if not any(scan.table.column(name) for name in columns):
                 columns |= {scan.table.columns[0].name}
         return Reads(self._storage, scan.table.name, found.all_files, columns, found.window)
 
-    def _select_past(self, scan: Scan, moment: Moment, view: View, wanted: Wanted) -> Selected:
+    def _select_past(self, scan: Scan, moment: Moment, view: HotView, wanted: Wanted) -> Selected:
         assert scan.as_of is not None
         assert scan.table is not None
         at_us = moment_us(scan.as_of, moment.params, moment.now_us)

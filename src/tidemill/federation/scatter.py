@@ -37,7 +37,7 @@ from tidemill.history.storage import Storage
 from tidemill.sql.decompose import MERGE_SOURCE, Decomposition, NotDecomposable, decompose, sql_of
 from tidemill.sql.params import placeholders
 from tidemill.sql.predicates import Conjunct
-from tidemill.types import quote
+from tidemill.types import SEQ, quote
 
 TASKS_PER_SLOT = 2
 REFERENCE_BYTES_MAX = 64 * 1024 * 1024
@@ -266,7 +266,7 @@ def _columns(table: Table, wanted: frozenset[str] | None, with_seq: bool) -> lis
     if wanted is not None:
         lower = {name.lower() for name in wanted}
         names = [name for name in names if name.lower() in lower] or names[:1]
-    return [*names, "_seq"] if with_seq else names
+    return [*names, SEQ] if with_seq else names
 
 
 def _conditions(conjuncts: Iterable[Conjunct], table: Table) -> Iterator[exp.Expression]:

@@ -30,6 +30,7 @@ from tidemill.federation.runner import Filled, Selected
 from tidemill.history.checking import Reads
 from tidemill.history.storage import Storage
 from tidemill.threads import PerThread
+from tidemill.types import SEQ
 
 SHIPPED_BYTES_MAX = 256 * 1024 * 1024
 
@@ -61,7 +62,7 @@ def _narrow(chosen: Selected) -> pa.Table:
         return rows
     wanted = {name.lower() for name in scan.columns}
     for at, field in enumerate(rows.schema):
-        if field.name.lower() not in wanted and field.name != "_seq":
+        if field.name.lower() not in wanted and field.name != SEQ:
             rows = rows.set_column(at, field.name, pa.nulls(rows.num_rows))
     return rows
 

@@ -39,7 +39,7 @@ from tidemill.errors import DurabilityError, UnsupportedError
 from tidemill.history.checking import check_files
 from tidemill.history.deletes import may_delete
 from tidemill.history.storage import Storage
-from tidemill.history.writing import SEQ
+from tidemill.types import SEQ
 
 APPLICATION = "tidemill"
 LOG_FOLDER = "_delta_log"

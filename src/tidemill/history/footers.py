@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from tidemill.history.partitions import US_MAX, US_MIN
 
-Span = tuple[int, int]
+Range = tuple[int, int]
 Spans = npt.NDArray[np.int64]
 """Of each row group: begin and end."""
 
@@ -48,7 +48,7 @@ class Footer:
         last = [group.column(at) for group in groups[-1:] for at in range(about.num_columns)]
         return cls(columns, times_us, max((_span(chunk)[1] for chunk in last), default=0))
 
-    def spans(self, low_us: int | None = None, high_us: int | None = None) -> list[Span]:
+    def spans(self, low_us: int | None = None, high_us: int | None = None) -> list[Range]:
         """Where the columns lie in row groups that may have rows of a span of time."""
         places = self.columns.values()
         if self.times_us is not None:
@@ -60,18 +60,18 @@ class Footer:
         return [(begin, end) for each in places for begin, end in each.tolist()]
 
 
-def _array(spans: list[Span]) -> Spans:
+def _array(spans: list[Range]) -> Spans:
     return np.array(spans, np.int64).reshape(-1, 2)
 
 
-def _span(chunk: pq.ColumnChunkMetaData) -> Span:
+def _span(chunk: pq.ColumnChunkMetaData) -> Range:
     begin = chunk.data_page_offset
     if chunk.dictionary_page_offset is not None:
         begin = min(begin, chunk.dictionary_page_offset)
     return begin, begin + chunk.total_compressed_size
 
 
-def _times(chunk: pq.ColumnChunkMetaData) -> Span:
+def _times(chunk: pq.ColumnChunkMetaData) -> Range:
     """The least and the greatest time of a row group, as microseconds."""
     told = chunk.statistics
     return (told.min_raw, told.max_raw) if told and told.has_min_max else (US_MIN, US_MAX)

@@ -51,9 +51,8 @@ from tidemill.history.partitions import (
 from tidemill.history.ranges import range_of
 from tidemill.history.slices import GROUP_ROWS_MAX, group_ends
 from tidemill.history.storage import Storage
-from tidemill.types import Column, SqlType, quote
+from tidemill.types import SEQ, Column, SqlType, quote
 
-SEQ = "_seq"
 AT = "_at"
 FILE_ROWS_MAX = 8_000_000
 FILE_ARROW_BYTES_MAX = 512 * 2**20  # about 128 MB of Parquet

@@ -19,8 +19,9 @@ import pyarrow as pa
 from tidemill.hot import keys
 from tidemill.hot.block import Block
 from tidemill.hot.piece import Piece
+from tidemill.types import SEQ
 
-SEQ_FIELD = pa.field("_seq", pa.int64(), nullable=False)
+SEQ_FIELD = pa.field(SEQ, pa.int64(), nullable=False)
 
 
 @dataclass(frozen=True)

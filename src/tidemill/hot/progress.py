@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from tidemill.clock import Clock
 
-TIME_US_MIN = -(2**62)
+NO_WATERMARK_US = -(2**62)
 
 
 class Progress:
@@ -31,7 +31,7 @@ class Progress:
         self.max_future_us = max_future_us
         self._written_us: int | None = None
         self._shown_us: int | None = None
-        self._watermark_us = TIME_US_MIN
+        self._watermark_us = NO_WATERMARK_US
 
     @property
     def newest_us(self) -> int | None:

@@ -20,7 +20,7 @@ from tidemill.hot.replacements import Replacements
 from tidemill.hot.side import REJECTED_SCHEMA, SideTable, late_schema
 from tidemill.hot.tail import Tail
 from tidemill.hot.unit import ROW_BYTES_ESTIMATE, Unit
-from tidemill.hot.view import TIME_US_MIN, View
+from tidemill.hot.view import BEFORE_ALL_US, HotView
 
 SEQ_BYTES_ESTIMATE = 64  # of a number in a set
 DIRECTORY_ROW_BYTES = 16  # of a row in a block's directory: its key, its place, its number
@@ -53,10 +53,10 @@ class Published:
         self._interval = IntervalIndex()
         self._tail = Tail(table.schema)
         self._replaced: set[int] = set()
-        self._view: View | None = None
+        self._view: HotView | None = None
         self.shown_rows = 0
         self.expired_rows = 0
-        self._expired_us = TIME_US_MIN
+        self._expired_us = BEFORE_ALL_US
 
     @property
     def nbytes(self) -> int:
@@ -172,7 +172,7 @@ class Published:
         self._blocks = blocks
         self._block_bytes = sum(block.nbytes for block in blocks)
 
-    def view(self) -> View:
+    def view(self) -> HotView:
         """What is published now, held still."""
         with self.lock:
             if self._tail.waiting or self._replaced:
@@ -180,7 +180,7 @@ class Published:
                 self._apply_replaced()
                 self._view = None
             if self._view is None:
-                self._view = View(
+                self._view = HotView(
                     self.table,
                     self._blocks,
                     self._interval.freeze(),

@@ -45,10 +45,10 @@ from tidemill.hot.publisher import Publisher
 from tidemill.hot.replacements import Replacements
 from tidemill.hot.retention import horizon_us
 from tidemill.hot.room import Room
-from tidemill.hot.rows import RowWriter
+from tidemill.hot.row_writer import RowWriter
 from tidemill.hot.side import late_batch, rejected_batch
 from tidemill.hot.unit import ROW_BYTES_ESTIMATE, Unit
-from tidemill.hot.view import View
+from tidemill.hot.view import HotView
 from tidemill.hot.windows import Windows
 from tidemill.subscribers import Subscribers
 
@@ -124,7 +124,7 @@ class HotTable:
         waiting = max(publisher.bytes_written - publisher.bytes_published, 0)
         return self.published.nbytes + young + waiting
 
-    def view(self) -> View:
+    def view(self) -> HotView:
         """What is published now, held still."""
         return self.published.view()
 

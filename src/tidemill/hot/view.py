@@ -28,7 +28,7 @@ from tidemill.hot.piece import Piece, rows_up_to
 from tidemill.hot.wanted import Condition as Condition
 from tidemill.hot.wanted import Wanted as Wanted
 
-TIME_US_MIN, TIME_US_MAX = -(2**63), 2**63 - 1
+BEFORE_ALL_US, AFTER_ALL_US = -(2**63), 2**63 - 1
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Selection:
 
 
 @dataclass(frozen=True, eq=False)
-class View:
+class HotView:
     """One table at one moment."""
 
     table: Table
@@ -60,9 +60,9 @@ class View:
     gone: Mapping[int, int] = field(default_factory=dict)  # replaced, up to which number visible
     shown_rows: int = 0  # that were published since the start
     expired_rows: int = 0  # that retention took from memory since then
-    expired_us: int = TIME_US_MIN  # no row of them is newer
+    expired_us: int = BEFORE_ALL_US  # no row of them is newer
 
-    def after(self, moved_seq: int) -> View:
+    def after(self, moved_seq: int) -> HotView:
         """The view without rows that a newer snapshot of the catalog finds in history."""
         if moved_seq <= self.moved_seq:
             return self

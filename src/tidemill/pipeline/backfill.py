@@ -42,13 +42,12 @@ from tidemill.history.checking import check_files
 from tidemill.history.memory import held_bytes
 from tidemill.history.partitions import partition_of
 from tidemill.history.storage import Storage
-from tidemill.history.writing import SEQ
 from tidemill.hot.crash import point
 from tidemill.pipeline.digesting import DigestWork, fail_digest, without_loads
 from tidemill.pipeline.job import JobContext, Nothing, OfTable, Outcome, Uncommitted, Written
 from tidemill.pipeline.spans import Span, spans_of
 from tidemill.stream.relation import FileScan, TimeRange, scan_of
-from tidemill.types import quote
+from tidemill.types import SEQ, quote
 
 JOB_BYTES = 512 * 1024 * 1024  # of the stream's files, for one job
 TASK_BYTES = 128 * 1024 * 1024

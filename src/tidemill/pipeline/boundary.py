@@ -17,7 +17,7 @@ from tidemill.hot import keys
 from tidemill.hot.block import Block
 from tidemill.hot.piece import Piece, rows_up_to
 from tidemill.hot.table import HotTable
-from tidemill.hot.view import View
+from tidemill.hot.view import HotView
 from tidemill.pipeline.policy import Choice
 
 
@@ -30,14 +30,14 @@ class Boundary:
     bytes: int
 
 
-def boundary_of(hot: HotTable, view: View, choice: Choice) -> Boundary:
+def boundary_of(hot: HotTable, view: HotView, choice: Choice) -> Boundary:
     """How far a move goes that was chosen."""
     if choice.is_forced:
         return oldest(view, choice.release_bytes)
     return older_than(hot, view, choice.kept.keep_us, choice.kept.keep_rows)
 
 
-def oldest(view: View, wanted_bytes: int) -> Boundary:
+def oldest(view: HotView, wanted_bytes: int) -> Boundary:
     """The oldest rows that make up so many bytes."""
     upto, rows, held = view.moved_seq, 0, 0
     for part in _parts(view):
@@ -47,7 +47,7 @@ def oldest(view: View, wanted_bytes: int) -> Boundary:
     return Boundary(upto, rows, held)
 
 
-def older_than(hot: HotTable, view: View, keep_us: int, keep_rows: int = 0) -> Boundary:
+def older_than(hot: HotTable, view: HotView, keep_us: int, keep_rows: int = 0) -> Boundary:
     """The longest run of rows from the oldest arrival on that are all older than ``keep_us``, by
     their time or, where a machine's clock rules, by their arrival. The last ``keep_rows`` to
     arrive stay in any case."""
@@ -70,7 +70,7 @@ def older_than(hot: HotTable, view: View, keep_us: int, keep_rows: int = 0) -> B
     return Boundary(upto, rows, held)
 
 
-def oldest_us(view: View, after_seq: int) -> int | None:
+def oldest_us(view: HotView, after_seq: int) -> int | None:
     """t'_b: the earliest time of the rows behind a sequence number; None if there are none."""
     found = [
         us
@@ -88,7 +88,7 @@ def _earliest_us(part: Block | Piece, after_seq: int, time_column: str) -> int |
     return int(times.min()) if len(times) else None
 
 
-def _parts(view: View) -> tuple[Block | Piece, ...]:
+def _parts(view: HotView) -> tuple[Block | Piece, ...]:
     return (*view.blocks, *view.tail)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tidemill.hot.table import HotTable
-from tidemill.hot.view import View
+from tidemill.hot.view import HotView
 from tidemill.pipeline.boundary import Boundary, oldest_us
 from tidemill.pipeline.estimates import moves_until_full, stays_bytes
 from tidemill.pipeline.measuring import FlowMeter
@@ -94,7 +94,7 @@ def record_of(name: str, rules: Rules, measured: Measured, choice: Choice) -> Re
 
 
 def planned(
-    record: Record, rules: Rules, measured: Measured, view: View, boundary: Boundary
+    record: Record, rules: Rules, measured: Measured, view: HotView, boundary: Boundary
 ) -> Record:
     """The record of a move that is about to begin: what it takes, and what is to stay."""
     held, flow, period_s = measured.held_bytes, measured.flow, rules.period_us / 1e6

@@ -32,7 +32,7 @@ from tidemill.digests.partials import Cut, cut_rows, failing_alone, failure_of, 
 from tidemill.digests.progress import Progress, Spans
 from tidemill.errors import ConflictError
 from tidemill.history.storage import Storage
-from tidemill.history.writing import SEQ
+from tidemill.types import SEQ
 
 Digested = Mapping[int, tuple[NewFile, ...]]
 """Files of partials, by the id of their digest."""

@@ -141,7 +141,7 @@ class LoadCommit:
 
 
 @dataclass(frozen=True)
-class DigestDesk:
+class DigestWriting:
     """What a load needs to know of its table's digests."""
 
     catalog: Catalog
@@ -157,7 +157,7 @@ class DigestDesk:
         return tuple(work for work in found if work.progress.failed is None)
 
 
-class LoadDesk(Protocol):
+class LoadEnvironment(Protocol):
     """What a load needs of the warehouse; the engine provides it."""
 
     def known(self, table_id: int, names: Sequence[str]) -> Sequence[Package]:
@@ -222,9 +222,9 @@ class LoadJob:
     """A load on its way through the pipeline. It has its table for itself only to commit."""
 
     plan: Load
-    desk: LoadDesk
+    environment: LoadEnvironment
     clock: Clock
-    digests: DigestDesk | None = None
+    digests: DigestWriting | None = None
     exclusive: bool = field(default=False, init=False)
 
     @property
@@ -247,7 +247,7 @@ class LoadJob:
     def run(self, context: JobContext) -> Written[WrittenLoad, LoadReport]:
         plan = self.plan
         context.tell(plan.explain()[0])
-        first_seq = self.desk.reserve(self.table_id, len(plan.packages) * PACKAGE_ROWS_MAX)
+        first_seq = self.environment.reserve(self.table_id, len(plan.packages) * PACKAGE_ROWS_MAX)
         return Written(self._run(context, first_seq, self._digests()), self.commit)
 
     def _digests(self) -> tuple[DigestWork, ...]:
@@ -286,7 +286,7 @@ class LoadJob:
         options, reach = split_options(plan.options)
         known: dict[str, list[Package]] = {}
         names = [] if plan.is_forced else [each.name for each in plan.packages]
-        for package in self.desk.known(self.table_id, names):
+        for package in self.environment.known(self.table_id, names):
             known.setdefault(package.name, []).append(package)
         packages = {
             listed.name: TaskPackage(
@@ -338,7 +338,7 @@ class LoadJob:
             self._digested(ready),
         )
         if commit.files or commit.packages:
-            self.desk.commit(commit)
+            self.environment.commit(commit)
         named = {file.path for files in commit.digested.values() for file in files}
         partials = (file for file in ready.files if file.kind == FILE_DIGEST)
         self._remove([file for file in partials if file.path not in named])
@@ -349,7 +349,7 @@ class LoadJob:
         if self.plan.is_forced:
             return
         names = [package.listed.name for package in ready.packages if package.state == LOADED]
-        before = {k.name for k in self.desk.known(self.table_id, names) if k.state == LOADED}
+        before = {k.name for k in self.environment.known(self.table_id, names) if k.state == LOADED}
         if before:
             self._remove(ready.files)
             raise PipelineError(
@@ -362,7 +362,7 @@ class LoadJob:
         if policy == "reject":
             return self._set_aside_repeats(ready), ()
         rows = [file for file in ready.files if file.kind == FILE_ROWS]
-        found = self.desk.check_keys(self.plan.table, rows)
+        found = self.environment.check_keys(self.plan.table, rows)
         if not len(found.seqs):
             return ready, ()
         gone = found.seqs if policy == "ignore" else found.against
@@ -440,7 +440,7 @@ class LoadJob:
         its own package is compared with the one before that. Files hold the rows of one package
         each here, so they are left out as wholes."""
         rows = [file for file in ready.files if file.kind == FILE_ROWS]
-        found = self.desk.check_keys(self.plan.table, rows)
+        found = self.environment.check_keys(self.plan.table, rows)
         before = dict(zip(found.seqs.tolist(), found.against.tolist(), strict=True))
         bad: dict[int, int] = {}
         aside = np.zeros(len(self.plan.packages), dtype=bool)
@@ -498,7 +498,7 @@ class LoadJob:
         records = [self._record(each, ready.job_id) for each in ready.packages if _is_new(each)]
         if not self.plan.is_forced:
             return tuple(records)
-        known = self.desk.known(self.table_id, [each.name for each in records])
+        known = self.environment.known(self.table_id, [each.name for each in records])
         before = {(k.name, k.size, k.digest): k for k in known if k.source != APPENDED}
         return tuple(
             _added(each, before.get((each.name, each.size, each.digest))) for each in records

@@ -70,7 +70,7 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class Kept:
+class Staying:
     """What stays in memory: rows of this age, and this many of the newest."""
 
     keep_us: int
@@ -82,7 +82,7 @@ class Kept:
 class Choice:
     """What is to stay, whether a move is due at all, and why."""
 
-    kept: Kept
+    kept: Staying
     is_due: bool
     is_forced: bool  # memory decides: ``release_bytes`` must go, whatever their age
     release_bytes: int
@@ -103,9 +103,11 @@ def choose(rules: Rules, measured: Measured) -> Choice:
     if measured.held_bytes >= fill_bytes:
         used = measured.held_bytes / max(measured.memory_bytes, 1)
         why = f"memory is filled to {100 * used:.0f} %, and {100 * share:.0f} % is the most"
-        return Choice(Kept(0), True, True, _release(measured, fill_bytes), share, full, why)
+        return Choice(Staying(0), True, True, _release(measured, fill_bytes), share, full, why)
     if rules.policy == MANUAL:
-        return Choice(Kept(rules.hot_us), False, False, 0, share, full, "moves only when asked to")
+        return Choice(
+            Staying(rules.hot_us), False, False, 0, share, full, "moves only when asked to"
+        )
     is_due, why = _due(rules, measured, fill_bytes, full)
     return Choice(_keep(rules, measured, fill_bytes), is_due, False, 0, share, full, why)
 
@@ -116,7 +118,7 @@ def relieved(rules: Rules, measured: Measured) -> Choice:
     share = fill_share(rules.fill_max, measured.memory_bytes, measured.flow)
     release = _release(measured, share * measured.memory_bytes)
     release = max(release, measured.held_bytes // 2)
-    return Choice(Kept(0), True, True, release, share, 0.0, "a writer waits for room")
+    return Choice(Staying(0), True, True, release, share, 0.0, "a writer waits for room")
 
 
 def is_worth(rules: Rules, movable_bytes: int) -> str | None:
@@ -155,13 +157,13 @@ def _has_room(rules: Rules, measured: Measured, fill_bytes: float) -> bool:
     return stays_after(held, 0, period_s, 1, measured.flow) < fill_bytes
 
 
-def _keep(rules: Rules, measured: Measured, fill_bytes: float) -> Kept:
+def _keep(rules: Rules, measured: Measured, fill_bytes: float) -> Staying:
     ages, counts = measured.window_ages_us, measured.window_rows
     if rules.policy != ADAPTIVE or not (len(ages) or len(counts)):
-        return Kept(rules.hot_us)
+        return Staying(rules.hot_us)
     if not measured.memory_is_cheaper:
         why = "rows in files cost queries no more than rows in memory"
-        return Kept(rules.hot_us, 0, (why,))
+        return Staying(rules.hot_us, 0, (why,))
     flow = measured.flow
     room = max(FIT_SHARE * fill_bytes - flow.arriving_bytes_s * flow.lead_s, 0.0)
     total = len(ages) + len(counts)
@@ -174,7 +176,7 @@ def _keep(rules: Rules, measured: Measured, fill_bytes: float) -> Kept:
         reasons.append(f"recent queries read the newest {rows / MARGIN:,.0f} rows")
     if age_us is None and rows is None:
         reasons.append("the windows of recent queries do not fit in memory")
-    return Kept(max(rules.hot_us, int(age_us or 0)), int(rows or 0), tuple(reasons))
+    return Staying(max(rules.hot_us, int(age_us or 0)), int(rows or 0), tuple(reasons))
 
 
 def _covering(

@@ -23,11 +23,10 @@ from tidemill.pipeline.executor import PipelineError, reason_of
 from tidemill.pipeline.spark import SparkRuntime
 from tidemill.stream.relation import HistoryScan
 from tidemill.stream.removed import Removed
+from tidemill.types import SEQ
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-SEQ = "_seq"
 
 
 @dataclass(frozen=True)

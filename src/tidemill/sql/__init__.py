@@ -11,7 +11,7 @@
 No other room is imported here; what the catalog knows comes in as a function (``Tables``).
 """
 
-from tidemill.sql.calls import SEQ, StreamTable, Tables
+from tidemill.sql.calls import StreamTable, Tables
 from tidemill.sql.fold import NOT_CONSTANT, NotConstant, comparable, constant
 from tidemill.sql.inserts import DEFAULT, Default
 from tidemill.sql.names import position_of, table_name_of, table_node
@@ -29,6 +29,7 @@ from tidemill.sql.parser import parse, parse_one
 from tidemill.sql.predicates import Conjunct, ScanRequest, find_scans
 from tidemill.sql.travel import moment_us, take_system_time
 from tidemill.sql.windows import Bound, NowBounds, Rewritten, rewrite, rewrite_deferred
+from tidemill.types import SEQ
 
 __all__ = [
     "DEFAULT",

@@ -14,15 +14,14 @@ from sqlglot import exp
 
 from tidemill.errors import Position, QueryError, UnknownNameError, did_you_mean
 from tidemill.sql.fold import constant
-from tidemill.sql.intervals import parse_span
+from tidemill.sql.intervals import parse_interval
 from tidemill.sql.names import position_of
 from tidemill.sql.params import Params
 from tidemill.sql.scopes import StreamTable as StreamTable
 from tidemill.sql.scopes import Tables as Tables
 from tidemill.sql.scopes import find_with_query
-from tidemill.types import Column, SqlType
+from tidemill.types import SEQ, Column, SqlType
 
-SEQ = "_seq"
 DURATION_US_MAX = 2**53
 ROWS_MAX = 2**53
 
@@ -224,7 +223,7 @@ class _Reader:
         argument = self.given[key]
         value = constant(argument, self.params)
         if isinstance(value, str):
-            span = parse_span(value)
+            span = parse_interval(value)
             value = timedelta(microseconds=span.us) if span and not span.months else value
         if not isinstance(value, timedelta):
             raise self.fail(

@@ -28,7 +28,7 @@ DATE, TIME, INTERVAL, UUID = "DATE", "TIME", "INTERVAL", "UUID"
 TIMESTAMP, TIMESTAMPTZ = "TIMESTAMP", "TIMESTAMP WITH TIME ZONE"
 
 Cell = tuple[str, object]
-Span = tuple[int, int, int]
+IntervalParts = tuple[int, int, int]
 
 BIGINT_MAX = 2**63 - 1
 DECIMAL_DIGITS_MAX = 38
@@ -57,7 +57,7 @@ _DATE_TEXT = re.compile(r"\d{4}-\d{1,2}-\d{1,2}", re.ASCII)
 _TIME_TEXT = re.compile(r"(\d{1,2}):(\d{2}):(\d{2})(?:\.(\d{1,6}))?", re.ASCII)
 _PIECES = re.compile(r"-?\d{1,9} [A-Za-z]+(?: -?\d{1,9} [A-Za-z]+)*", re.ASCII)
 _COUNT = re.compile(r"-?\d{1,9}", re.ASCII)
-_UNITS: dict[str, Span] = {
+_UNITS: dict[str, IntervalParts] = {
     "YEAR": (12, 0, 0),
     "MONTH": (1, 0, 0),
     "WEEK": (0, 7, 0),
@@ -217,7 +217,7 @@ def _to_interval(kind: str, value: object, target: Target) -> object:
     return span_of(str(value), None) if kind == TEXT else None
 
 
-def span_of(text: str, unit: str | None) -> Span | None:
+def span_of(text: str, unit: str | None) -> IntervalParts | None:
     """An interval of whole numbers of units: (months, days, microseconds).
 
     >>> span_of("2 years -3 days", None), span_of("90", "minutes")

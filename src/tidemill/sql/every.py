@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlglot.tokenizer_core import TokenType
 
 from tidemill.errors import DefinitionError
-from tidemill.sql.intervals import parse_span, unit_span
+from tidemill.sql.intervals import parse_interval, unit_interval
 from tidemill.sql.tokens import Cursor
 
 EVERY_US_MIN = 10_000
@@ -23,11 +23,11 @@ def read_every(cursor: Cursor, what: str) -> int:
         cursor.fail("expected a length of time after EVERY", hint=EVERY_HINT)
     cursor.at += 1
     unit = cursor.word()
-    if unit and unit_span(1, unit) is not None:
+    if unit and unit_interval(1, unit) is not None:
         cursor.at += 1
-        span = parse_span(f"{token.text} {unit}")
+        span = parse_interval(f"{token.text} {unit}")
     else:
-        span = parse_span(token.text)
+        span = parse_interval(token.text)
     if span is None or span.months or not EVERY_US_MIN <= span.us <= EVERY_US_MAX:
         raise DefinitionError(
             f"{what} every 10 milliseconds to 366 days",

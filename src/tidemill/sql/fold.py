@@ -19,7 +19,13 @@ from uuid import UUID
 from sqlglot import exp
 
 from tidemill.clock import from_us
-from tidemill.sql.intervals import Span, function_unit, interval_unit, parse_span, unit_span
+from tidemill.sql.intervals import (
+    Interval,
+    function_unit,
+    interval_unit,
+    parse_interval,
+    unit_interval,
+)
 from tidemill.sql.params import Params, placeholder_value
 from tidemill.sql.tokens import words
 from tidemill.types import SqlType
@@ -61,7 +67,7 @@ def constant(
     """The value of an expression that has one; ``now_us`` is what now() means."""
     try:
         value = _fold(node, params, now_us)
-        if isinstance(value, Span):
+        if isinstance(value, Interval):
             return timedelta(microseconds=value.us) if value.months == 0 else NOT_CONSTANT
         return value
     except (ArithmeticError, ValueError, TypeError):
@@ -107,7 +113,7 @@ def _inner(node: exp.Expression, params: Params, now_us: int | None) -> object:
 
 def _negative(node: exp.Expression, params: Params, now_us: int | None) -> object:
     value = _fold(node.this, params, now_us)
-    if isinstance(value, bool) or not isinstance(value, (int, float, Decimal, Span)):
+    if isinstance(value, bool) or not isinstance(value, (int, float, Decimal, Interval)):
         return NOT_CONSTANT
     return _EXACT.minus(value) if isinstance(value, Decimal) else -value
 
@@ -117,7 +123,7 @@ def _placeholder(node: exp.Expression, params: Params, now_us: int | None) -> ob
         return NOT_CONSTANT
     value = placeholder_value(node, params)
     if isinstance(value, timedelta):
-        return Span(0, value // timedelta(microseconds=1))
+        return Interval(0, value // timedelta(microseconds=1))
     return value if value is None or isinstance(value, _PLAIN) else NOT_CONSTANT
 
 
@@ -126,15 +132,15 @@ def _interval(node: exp.Expression, params: Params, now_us: int | None) -> objec
     unit = interval_unit(node)
     value = _fold(node.this, params, now_us) if node.this is not None else NOT_CONSTANT
     if unit is None:
-        return (parse_span(value) or NOT_CONSTANT) if isinstance(value, str) else NOT_CONSTANT
+        return (parse_interval(value) or NOT_CONSTANT) if isinstance(value, str) else NOT_CONSTANT
     if isinstance(value, str) and _INTEGER.fullmatch(value):
         value = int(value)
     # Within the text DuckDB takes the fraction of any unit, before a unit that of seconds.
     is_taken = node.args.get("fraction_in_string") or unit.upper() in ("SECOND", "SECONDS")
     if isinstance(value, str) and is_taken and _FRACTION.fullmatch(value):
-        return unit_span(Fraction(value), unit) or NOT_CONSTANT
+        return unit_interval(Fraction(value), unit) or NOT_CONSTANT
     if isinstance(value, int) and not isinstance(value, bool):
-        return unit_span(value, unit) or NOT_CONSTANT
+        return unit_interval(value, unit) or NOT_CONSTANT
     return NOT_CONSTANT
 
 
@@ -146,7 +152,7 @@ def _function(node: exp.Expression, params: Params, now_us: int | None) -> objec
     if unit is not None and len(arguments) == 1:
         value = _fold(arguments[0], params, now_us)
         if isinstance(value, int) and not isinstance(value, bool):
-            return unit_span(value, unit) or NOT_CONSTANT
+            return unit_interval(value, unit) or NOT_CONSTANT
     return NOT_CONSTANT
 
 
@@ -170,11 +176,11 @@ def _sum(node: exp.Expression, params: Params, now_us: int | None) -> object:
     if left is NOT_CONSTANT or right is NOT_CONSTANT:
         return NOT_CONSTANT
     sign = 1 if isinstance(node, exp.Add) else -1
-    if isinstance(left, Span) and isinstance(right, date) and sign == 1:
+    if isinstance(left, Interval) and isinstance(right, date) and sign == 1:
         left, right = right, left
-    if isinstance(right, Span):
+    if isinstance(right, Interval):
         span = right if sign == 1 else -right
-        if isinstance(left, Span):
+        if isinstance(left, Interval):
             return left + span
         return span.after(_at_midnight(left)) if isinstance(left, date) else NOT_CONSTANT
     if type(left) is date and _is_int(right):
@@ -183,7 +189,7 @@ def _sum(node: exp.Expression, params: Params, now_us: int | None) -> object:
         same = (left.tzinfo is None) == (right.tzinfo is None)
         if sign == 1 or not same:
             return NOT_CONSTANT
-        return Span(0, (left - right) // timedelta(microseconds=1))
+        return Interval(0, (left - right) // timedelta(microseconds=1))
     if _is_exact(left) and _is_exact(right):
         return _exact(left, right, _EXACT.add if sign == 1 else _EXACT.subtract)
     return NOT_CONSTANT
@@ -191,9 +197,9 @@ def _sum(node: exp.Expression, params: Params, now_us: int | None) -> object:
 
 def _product(node: exp.Expression, params: Params, now_us: int | None) -> object:
     left, right = _fold(node.this, params, now_us), _fold(node.expression, params, now_us)
-    if isinstance(right, Span):
+    if isinstance(right, Interval):
         left, right = right, left
-    if isinstance(left, Span) and _is_int(right):
+    if isinstance(left, Interval) and _is_int(right):
         return left.times(right)  # type: ignore[arg-type]
     if _is_exact(left) and _is_exact(right):
         return _exact(left, right, _EXACT.multiply)
@@ -335,8 +341,8 @@ def _to_date(value: object) -> object:
 
 def _to_interval(value: object) -> object:
     if isinstance(value, str):
-        return parse_span(value) or NOT_CONSTANT
-    return value if isinstance(value, Span) else NOT_CONSTANT
+        return parse_interval(value) or NOT_CONSTANT
+    return value if isinstance(value, Interval) else NOT_CONSTANT
 
 
 def _to_uuid(value: object) -> object:

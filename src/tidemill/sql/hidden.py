@@ -13,9 +13,10 @@ from collections.abc import Iterator, Sequence
 from sqlglot import exp
 
 from tidemill.errors import UnsupportedError
-from tidemill.sql.calls import SEQ, Tables
+from tidemill.sql.calls import Tables
 from tidemill.sql.names import position_of
 from tidemill.sql.scopes import Scope, source_names
+from tidemill.types import SEQ
 
 _NAMED = (exp.Alias, exp.Dot, exp.Explode, exp.Unnest)  # or several columns with names
 _RIGHT_UNSEEN = ("SEMI", "ANTI")

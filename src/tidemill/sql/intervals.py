@@ -50,20 +50,20 @@ _TEXT_LENGTH_MAX = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class Interval:
     """A length of time; only one without months is the same length everywhere."""
 
     months: int
     us: int
 
-    def __neg__(self) -> Span:
-        return Span(-self.months, -self.us)
+    def __neg__(self) -> Interval:
+        return Interval(-self.months, -self.us)
 
-    def __add__(self, other: Span) -> Span:
-        return Span(self.months + other.months, self.us + other.us)
+    def __add__(self, other: Interval) -> Interval:
+        return Interval(self.months + other.months, self.us + other.us)
 
-    def times(self, factor: int) -> Span:
-        return Span(self.months * factor, self.us * factor)
+    def times(self, factor: int) -> Interval:
+        return Interval(self.months * factor, self.us * factor)
 
     def after(self, moment: datetime) -> datetime:
         """The moment plus this span; the day of the month is cut to the month's length."""
@@ -74,7 +74,7 @@ class Span:
         return moment + timedelta(microseconds=self.us)
 
 
-def unit_span(count: int | Fraction, unit: str) -> Span | None:
+def unit_interval(count: int | Fraction, unit: str) -> Interval | None:
     """``count`` times a unit by any of its names; None for an unknown one, and for fractions that
     are no whole microseconds or months, which DuckDB rounds in its own way."""
     name = unit.upper()
@@ -82,29 +82,29 @@ def unit_span(count: int | Fraction, unit: str) -> Span | None:
         full = _SHORT.get(candidate, candidate)
         if full in _US:
             us = count * _US[full]
-            return Span(0, int(us)) if us.denominator == 1 else None
+            return Interval(0, int(us)) if us.denominator == 1 else None
         if full in _MONTHS:
-            return Span(int(count) * _MONTHS[full], 0) if count.denominator == 1 else None
+            return Interval(int(count) * _MONTHS[full], 0) if count.denominator == 1 else None
     return None
 
 
-def parse_span(text: str) -> Span | None:
+def parse_interval(text: str) -> Interval | None:
     """``'1 hour 30 minutes'``, ``'1.5 s'``, ``'01:30:00'``; None for what we do not read.
 
     >>> parse_span("1 hour 30 minutes")
-    Span(months=0, us=5400000000)
+    Interval(months=0, us=5400000000)
     """
     if len(text) > _TEXT_LENGTH_MAX:
         return None
-    total, at = Span(0, 0), 0
+    total, at = Interval(0, 0), 0
     while at < len(text):
         if clock := _CLOCK.match(text, at):
             sign = -1 if clock[1] == "-" else 1
             seconds = int(clock[2]) * 3_600 + int(clock[3]) * 60 + int(clock[4] or 0)
-            total += Span(0, sign * (seconds * 1_000_000 + int((clock[5] or "").ljust(6, "0"))))
+            total += Interval(0, sign * (seconds * 1_000_000 + int((clock[5] or "").ljust(6, "0"))))
             at = clock.end()
         elif (piece := _PIECE.match(text, at)) and (
-            span := unit_span(Fraction(piece[1]), piece[2])
+            span := unit_interval(Fraction(piece[1]), piece[2])
         ):
             total += span
             at = piece.end()

@@ -6,7 +6,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from tidemill.config import TABLE_SETTINGS, Setting, check
 from tidemill.errors import SettingError, TidemillError
-from tidemill.sql.intervals import unit_span
+from tidemill.sql.intervals import unit_interval
 from tidemill.sql.tokens import Cursor
 
 OPTION_NESTING_MAX = 10
@@ -72,7 +72,7 @@ def _setting_value(cursor: Cursor, name: str) -> str:
     if cursor.accept("INTERVAL"):
         amount = cursor.take().text
         unit = cursor.word()
-        if unit_span(1, unit) is not None:
+        if unit_interval(1, unit) is not None:
             cursor.at += 1
             return f"{amount} {unit.lower()}"
         return amount

@@ -29,7 +29,7 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
-from tidemill.sql.calls import SEQ, Tables
+from tidemill.sql.calls import Tables
 from tidemill.sql.comparisons import (
     Claim,
     column_of,
@@ -39,8 +39,9 @@ from tidemill.sql.comparisons import (
 )
 from tidemill.sql.comparisons import Conjunct as Conjunct
 from tidemill.sql.constants import is_repeatable
-from tidemill.sql.scopes import Scope, Source, base_table, enclosing_select, readers
+from tidemill.sql.scopes import FromItem, Scope, base_table, enclosing_select, readers
 from tidemill.sql.shapes import Shape
+from tidemill.types import SEQ
 
 
 @dataclass(frozen=True)
@@ -139,7 +140,7 @@ class _Fact:
     values: tuple[exp.Expression, ...]
     claim: Claim
     sources: frozenset[int] | None
-    partner: Source | None = None
+    partner: FromItem | None = None
     key: str = ""
     conditions: tuple[exp.Expr, ...] = ()
 
@@ -277,7 +278,7 @@ class _Finder:
                 yield _Fact(own, "=", (other,), claim, sources, partner, other.name, conditions)
 
     def _read_using(
-        self, source: Source, index: int, sources: frozenset[int], scope: Scope
+        self, source: FromItem, index: int, sources: frozenset[int], scope: Scope
     ) -> Iterator[_Fact]:
         """USING compares a column with the one on the left that has its name, if just one may."""
         assert source.join is not None
@@ -295,7 +296,7 @@ class _Finder:
                 )
                 yield from self._equal(left, right, source.join, sources, scope)
 
-    def _conditions_on(self, partner: Source, scope: Scope) -> Iterator[exp.Expr]:
+    def _conditions_on(self, partner: FromItem, scope: Scope) -> Iterator[exp.Expr]:
         """Comparisons of a source's columns with constants that its rows must satisfy."""
         where = scope.select.args.get("where")
         on = partner.join.args.get("on") if partner.join is not None else None
@@ -372,7 +373,7 @@ def _may_be_all(part: exp.Expr, select: exp.Select, alias: str, names: dict[str,
     return not other and part.find_ancestor(exp.Select) is select
 
 
-def _filtered_by(source: Source, before: list[Source]) -> frozenset[int]:
+def _filtered_by(source: FromItem, before: list[FromItem]) -> frozenset[int]:
     """The sources of which a failing ON condition removes the row, rather than keeping it."""
     join = source.join
     assert join is not None
@@ -388,7 +389,7 @@ def _filtered_by(source: Source, before: list[Source]) -> frozenset[int]:
     return frozenset()
 
 
-def _since_comma(sources: list[Source]) -> list[Source]:
+def _since_comma(sources: list[FromItem]) -> list[FromItem]:
     """The operands of the joins since the last comma, which binds less than JOIN does."""
     for index in range(len(sources) - 1, 0, -1):
         join = sources[index].join

@@ -20,13 +20,14 @@ from dataclasses import dataclass, field
 from sqlglot import exp
 
 from tidemill.errors import Position, QueryError, UnknownNameError, did_you_mean
-from tidemill.sql.calls import SEQ, StreamTable, Tables, read_call, show_seq
+from tidemill.sql.calls import StreamTable, Tables, read_call, show_seq
 from tidemill.sql.fold import NOT_CONSTANT, constant
 from tidemill.sql.hidden import keep_name, leave_out, pack_rows
 from tidemill.sql.names import position_of, table_name_of
 from tidemill.sql.params import Params
 from tidemill.sql.scopes import base_table
 from tidemill.sql.spelling import WINDOW_FUNCTIONS
+from tidemill.types import SEQ
 
 PREV = "PREV"
 MADE = "tidemill_prev"  # in the meta of a window function: it was PREV

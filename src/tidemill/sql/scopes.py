@@ -186,7 +186,7 @@ def is_named_by(column: exp.Column, *aliases: str) -> bool:
 
 
 @dataclass(frozen=True, eq=False)
-class Source:
+class FromItem:
     """A FROM item of a SELECT: its node, its alias, its columns if known, its JOIN if any."""
 
     node: exp.Expr
@@ -203,9 +203,9 @@ class Scope:
     tables: Tables
 
     @cached_property
-    def sources(self) -> list[Source]:
+    def sources(self) -> list[FromItem]:
         return [
-            Source(node, node.alias_or_name.lower(), self._columns(node), join)
+            FromItem(node, node.alias_or_name.lower(), self._columns(node), join)
             for node, join in from_items(self.select)
         ]
 
@@ -243,7 +243,7 @@ class Scope:
             names.update(name.name.lower() for name in source.join.args.get("using") or [])
         return frozenset(names)
 
-    def resolve(self, column: exp.Column) -> Source | None:
+    def resolve(self, column: exp.Column) -> FromItem | None:
         """The source that surely has this column; None when in doubt."""
         is_shared = self.shared_names is None or column.name.lower() in self.shared_names
         found = [] if is_shared and not column.table else candidates(column, self.sources)

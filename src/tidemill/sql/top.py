@@ -12,11 +12,12 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from tidemill.sql.calls import SEQ, StreamTable
+from tidemill.sql.calls import StreamTable
 from tidemill.sql.constants import is_repeatable
 from tidemill.sql.latest import has_more, is_newest_first, rows_limit
 from tidemill.sql.params import placeholders
 from tidemill.sql.scopes import is_named_by
+from tidemill.types import SEQ
 
 
 @dataclass(frozen=True)

@@ -25,11 +25,11 @@ from sqlglot import exp
 
 from tidemill.clock import from_us, to_us
 from tidemill.errors import QueryError
-from tidemill.sql.calls import SEQ, Call, Tables, read_call
+from tidemill.sql.calls import Call, Tables, read_call
 from tidemill.sql.names import table_node
 from tidemill.sql.params import Params
 from tidemill.sql.spelling import WINDOW_FUNCTIONS
-from tidemill.types import Column
+from tidemill.types import SEQ, Column
 
 HOP_WINDOWS_MAX = 100_000
 SIZE = "tidemill_size_us"  # in the meta of a window_end: how long after window_start it is

@@ -23,7 +23,7 @@ from tidemill.federation.planner import HOT
 from tidemill.federation.references import physical_name
 from tidemill.federation.runner import Filled, Runner, Selected
 from tidemill.history.storage import Storage
-from tidemill.pipeline.spark_sql import SEQ, SparkSqlEngine, SparkSqlError, SparkTable
+from tidemill.pipeline.spark_sql import SparkSqlEngine, SparkSqlError, SparkTable
 from tidemill.sql.spark import (
     NotOnTheList,
     SparkQuery,
@@ -34,7 +34,7 @@ from tidemill.sql.spark import (
     view_name,
 )
 from tidemill.stream.relation import NO_FILES
-from tidemill.types import Column, SqlType, quote
+from tidemill.types import SEQ, Column, SqlType, quote
 
 # What Spark reads from our files as it reads it from Arrow; unsigned integers as wider signed ones.
 _FROM_FILES = re.compile(

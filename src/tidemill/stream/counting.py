@@ -17,6 +17,7 @@ from tidemill.stream.engine import Engine
 from tidemill.stream.image import Image
 from tidemill.stream.relation import FileScan, retained, row_files
 from tidemill.stream.removed import Removed
+from tidemill.types import SEQ
 
 
 class LiveRows:
@@ -44,7 +45,7 @@ class LiveRows:
             files = [file for file in files if file.time_min_us < horizon_us]
         names = [table.time_column or table.columns[0].name]
         read = [*files, *removed.deletes]
-        check_files(self._storage, table.name, read, [*names, "_seq"])
+        check_files(self._storage, table.name, read, [*names, SEQ])
         scan = FileScan(tuple(files), removed, times=retained(table, horizon_us))
         text = scan.sql(self._storage, table, names)
         counted, _ = self._duck.query(f"SELECT count(*) FROM ({text})", {}, {})

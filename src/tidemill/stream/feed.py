@@ -54,10 +54,9 @@ from tidemill.catalog.model import History, Reservation
 from tidemill.catalog.store import Catalog
 from tidemill.history.checking import check_files
 from tidemill.history.storage import Storage
-from tidemill.history.writing import SEQ
 from tidemill.hot.gather import SEQ_FIELD
 from tidemill.hot.table import HotTable
-from tidemill.hot.view import View, Wanted
+from tidemill.hot.view import HotView, Wanted
 from tidemill.stream.engine import Lender
 from tidemill.stream.image import Image, look
 from tidemill.stream.position import Position, Seen
@@ -66,6 +65,7 @@ from tidemill.stream.removed import Deletes
 from tidemill.stream.retracting import RETRACTED_MAX as RETRACTED_MAX
 from tidemill.stream.retracting import Lapsed as Lapsed
 from tidemill.stream.retracting import Retracting
+from tidemill.types import SEQ
 
 
 class Origin(Enum):
@@ -109,7 +109,7 @@ class Arrivals:
     """The rows that a stream has in memory, held still: the short way of followers that keep up.
     What has moved is not here."""
 
-    view: View
+    view: HotView
 
     @property
     def upto_seq(self) -> int:

@@ -27,10 +27,11 @@ from tidemill.clock import DATETIME_US_MAX, DATETIME_US_MIN
 from tidemill.history.window import Window
 from tidemill.hot.retention import horizon_us
 from tidemill.hot.table import HotTable
-from tidemill.hot.view import Selection, View, Wanted
+from tidemill.hot.view import HotView, Selection, Wanted
 from tidemill.sql.windows import NowBounds
 from tidemill.stream.relation import NO_FILES, HistoryScan, SeqRange, pruned_scan, retained
 from tidemill.stream.removed import Deletes, Removed
+from tidemill.types import SEQ
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class Look:
     now: NowBounds
     horizon_us: int | None  # no older row may be seen
     applied: frozenset[str]  # files of deletes that memory has carried out
-    view: View
+    view: HotView
 
     def at(self, snapshot: Snapshot) -> Image:
         """The image with a snapshot that was taken after the look."""
@@ -56,7 +57,7 @@ class Image:
     """One table at one moment: its rows in memory behind the snapshot's boundary, its files."""
 
     table: Table
-    view: View
+    view: HotView
     history: History
     pending: tuple[DataFile, ...]  # files of deletes that name rows of the view
     horizon_us: int | None = None
@@ -89,7 +90,7 @@ class Image:
             return selection.table, selection
         rows = self.view.select(replace(wanted, with_seq=True, newest=None)).table
         rows = deletes.filter(rows, self.pending, self.table.name)
-        return rows if wanted.with_seq else rows.drop_columns(["_seq"]), None
+        return rows if wanted.with_seq else rows.drop_columns([SEQ]), None
 
 
 def _window(table: Table, wanted: Wanted) -> Window | None:

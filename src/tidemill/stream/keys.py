@@ -18,7 +18,6 @@ import pyarrow as pa
 from tidemill.catalog.model import NewFile, Snapshot
 from tidemill.history.checking import check_files
 from tidemill.history.storage import Storage
-from tidemill.history.writing import SEQ
 from tidemill.hot import keys
 from tidemill.hot.primary import Key
 from tidemill.hot.table import HotTable
@@ -27,7 +26,7 @@ from tidemill.stream.engine import Engine
 from tidemill.stream.image import Image, look
 from tidemill.stream.relation import FileScan, HasColumns
 from tidemill.stream.removed import Deletes
-from tidemill.types import quote
+from tidemill.types import SEQ, quote
 
 Numbers = npt.NDArray[np.int64]
 _NO_NUMBERS: Numbers = np.empty(0, dtype=np.int64)

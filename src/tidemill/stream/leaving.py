@@ -24,7 +24,7 @@ from tidemill.history.writing import WriteSpec, write_deletes
 from tidemill.hot.block import Block
 from tidemill.hot.piece import Piece
 from tidemill.hot.table import HotTable
-from tidemill.hot.view import View
+from tidemill.hot.view import HotView
 
 ORIGIN = "move"
 
@@ -72,7 +72,7 @@ class Leaving:
     @classmethod
     def of(
         cls,
-        view: View,
+        view: HotView,
         upto_seq: int,
         left_out: frozenset[int] = frozenset(),
         replaced: Iterable[int] = (),
@@ -113,7 +113,7 @@ def leaving(hot: HotTable, upto_seq: int | None) -> Leaving:
     return Leaving.of(view, upto, left_out, hot.published.replaced_up_to(upto))
 
 
-def live_of(view: View, upto_seq: int) -> Live:
+def live_of(view: HotView, upto_seq: int) -> Live:
     """The rows of a view up to a sequence number."""
     ranges: list[tuple[int, int]] = []
     parts: tuple[Block | Piece, ...] = (*view.blocks, *view.tail)

@@ -40,11 +40,12 @@ from tidemill.errors import UnknownNameError
 from tidemill.history.deletes import may_delete
 from tidemill.history.reading import Pruned
 from tidemill.hot.table import HotTable
-from tidemill.hot.view import View, Wanted
+from tidemill.hot.view import HotView, Wanted
 from tidemill.stream.pins import Pins
 from tidemill.stream.relation import FileScan, HistoryScan, SeqRange, pruned_scan, retained
 from tidemill.stream.removed import Deletes, Removed
 from tidemill.stream.replaced import rows_in_log
+from tidemill.types import SEQ
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ class PastReader:
     deletes: Deletes
 
     def read(
-        self, hot: HotTable, current: Snapshot, view: View, wanted: Wanted, at_us: int
+        self, hot: HotTable, current: Snapshot, view: HotView, wanted: Wanted, at_us: int
     ) -> tuple[HistoryScan, pa.Table]:
         """What a reader saw at a moment: files, and rows that memory or its log still has. Of a
         table with a primary key these are all rows up to then: the newest of each key counts."""
@@ -85,10 +86,10 @@ class PastReader:
                 parts.append(_since(source.history(table.table_id), wanted, span))
             if source.snapshot_id > then.snapshot_id:
                 total += _row_files(source.history(table.table_id))
-        table_rows = rows if wanted.with_seq else rows.drop_columns(["_seq"])
+        table_rows = rows if wanted.with_seq else rows.drop_columns([SEQ])
         return HistoryScan(tuple(parts), total, pin), table_rows
 
-    def _replaced(self, hot: HotTable, view: View, span: SeqRange, history: History) -> pa.Table:
+    def _replaced(self, hot: HotTable, view: HotView, span: SeqRange, history: History) -> pa.Table:
         """Rows of a span that were replaced in memory since then, from the log."""
         replaced = list(view.gone.items())  # it may grow meanwhile
         seqs = {seq for seq, by in replaced if span[0] <= seq <= span[1] <= by}
@@ -169,7 +170,7 @@ def _is_in_time(file: DataFile, wanted: Wanted) -> bool:
 
 
 def _between(rows: pa.Table, first_seq: int, last_seq: int) -> pa.Table:
-    seqs = rows.column("_seq")
+    seqs = rows.column(SEQ)
     return rows.filter(pc.and_(pc.greater_equal(seqs, first_seq), pc.less_equal(seqs, last_seq)))
 
 

@@ -17,7 +17,7 @@ from tidemill.catalog.store import Catalog
 from tidemill.history.storage import Storage
 from tidemill.hot.retention import horizon_us
 from tidemill.hot.table import HotTable
-from tidemill.hot.view import Selection, View, Wanted
+from tidemill.hot.view import HotView, Selection, Wanted
 from tidemill.stream.engine import Engine
 from tidemill.stream.image import Image
 from tidemill.stream.past import PastReader, seen_from
@@ -49,7 +49,7 @@ class Reader:
         return image.in_memory(wanted, self._deletes)
 
     def past(
-        self, hot: HotTable, current: Snapshot, view: View, wanted: Wanted, at_us: int
+        self, hot: HotTable, current: Snapshot, view: HotView, wanted: Wanted, at_us: int
     ) -> tuple[HistoryScan, pa.Table]:
         """What a reader saw at an earlier moment: files, and rows that memory or its log has.
         Of a table with a primary key, the newest row of each key is the one that was seen
@@ -58,7 +58,9 @@ class Reader:
         horizon = self._past_horizon(hot, current, view, at_us)
         return seen_from(found, rows, hot.table, horizon)
 
-    def _past_horizon(self, hot: HotTable, current: Snapshot, view: View, at_us: int) -> int | None:
+    def _past_horizon(
+        self, hot: HotTable, current: Snapshot, view: HotView, at_us: int
+    ) -> int | None:
         """From when on rows were seen at a moment; an event clock said then what the rows do."""
         table = hot.table
         if table.settings["retention"] is None or not hot.progress.is_event:

@@ -22,12 +22,12 @@ from tidemill.history.encoding import read_expression
 from tidemill.history.reading import Pruned, prune, read_files
 from tidemill.history.storage import Storage
 from tidemill.history.window import Window
-from tidemill.history.writing import SEQ, WriteSpec
+from tidemill.history.writing import WriteSpec
 from tidemill.hot.view import Wanted
 from tidemill.stream.file_ranges import alternatives_of, ranges_of
 from tidemill.stream.pins import Pin
 from tidemill.stream.removed import NOTHING, Removed
-from tidemill.types import Column, quote
+from tidemill.types import SEQ, Column, quote
 
 SeqRange = tuple[int, int]
 """Sequence numbers, both ends included."""

@@ -25,8 +25,8 @@ from tidemill.catalog.model import NewFile
 from tidemill.history.checking import check_files
 from tidemill.history.reading import read_files
 from tidemill.history.storage import Storage
-from tidemill.history.writing import SEQ
 from tidemill.stream.engine import Lender
+from tidemill.types import SEQ
 
 INLINE_MAX = 50  # more numbers than that are joined rather than listed
 

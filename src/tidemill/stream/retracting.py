@@ -21,7 +21,6 @@ from tidemill.catalog.model import FILE_REPLACED, FILE_ROWS, DataFile
 from tidemill.catalog.store import Catalog
 from tidemill.history.checking import check_files
 from tidemill.history.storage import Storage
-from tidemill.history.writing import SEQ
 from tidemill.hot.gather import SEQ_FIELD
 from tidemill.hot.table import HotTable
 from tidemill.stream.engine import Lender
@@ -30,6 +29,7 @@ from tidemill.stream.position import Position, Seen
 from tidemill.stream.relation import FileScan, row_files
 from tidemill.stream.removed import Deletes
 from tidemill.stream.replaced import rows_in_log
+from tidemill.types import SEQ
 
 RETRACTED_MAX = 1_000_000
 LOAD = "load"

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemill.accept.bounds import TIME_US_MAX, TIME_US_MIN
+from tidemill.clock import DATETIME_US_MAX, DATETIME_US_MIN
 from tidemill.federation.system import schema
 
 _INT_MAX = 2**63 - 1
@@ -32,7 +32,7 @@ def make_table_of_rows(name: str, rows: Sequence[Row]) -> pa.Table:
 
 def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     if pa.types.is_timestamp(kind):
-        return _between(values, TIME_US_MIN, TIME_US_MAX).cast(kind)
+        return _between(values, DATETIME_US_MIN, DATETIME_US_MAX).cast(kind)
     if pa.types.is_duration(kind):
         return _between(values, -_INT_MAX, _INT_MAX).cast(kind)
     return pa.array(values, kind)

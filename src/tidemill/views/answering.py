@@ -40,7 +40,7 @@ from tidemill.types import quote
 from tidemill.views.bounded_state import TooLarge
 from tidemill.views.edges import Edges, Found, round_at
 from tidemill.views.follower import Follower, FollowerGone
-from tidemill.views.lookups import Lookups
+from tidemill.views.key_joins import KeyJoins
 from tidemill.views.moments import Moments
 
 
@@ -66,8 +66,8 @@ class Costs:
 
 
 @dataclass(frozen=True)
-class Rooms:
-    """What answering needs of the house."""
+class AnswerEnvironment:
+    """What answering needs of the rooms around it."""
 
     catalog: Catalog
     duck: Duck
@@ -90,8 +90,8 @@ class LiveView:
     followers: Callable[[], Sequence[Follower]]
     isolate: Callable[[Follower], bool]
     renew: Callable[[], None]
-    rooms: Rooms
-    lookups: Lookups | None = None
+    environment: AnswerEnvironment
+    lookups: KeyJoins | None = None
     costs: Costs = field(default_factory=Costs)
     answer: Answer | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -161,8 +161,10 @@ class LiveView:
         """The rows of its query as it stands at a moment, which has the answers of the views that
         it reads."""
         self.costs.by_query += 1
-        filled = self.rooms.runner.fill_at(self.plan, None, moment)
-        table, _ = self.rooms.duck.query(filled.sql, filled.values, filled.sources, exact=True)
+        filled = self.environment.runner.fill_at(self.plan, None, moment)
+        table, _ = self.environment.duck.query(
+            filled.sql, filled.values, filled.sources, exact=True
+        )
         return self._named(table)
 
     def shown(self) -> tuple[pa.Table, list[str]]:
@@ -170,24 +172,24 @@ class LiveView:
         answer = self.read()
         shown = self._shown
         if shown is None or shown[0] is not answer:
-            shown = self._shown = answer, *self.rooms.duck.shown(answer.table, answer.types)
+            shown = self._shown = answer, *self.environment.duck.shown(answer.table, answer.types)
         return shown[1], shown[2]
 
     # -- whether the last answer still holds
 
     def _is_fresh(self, answer: Answer, moment: Moment | None = None) -> bool:
-        now_us = self.rooms.clock.now_us() if moment is None else moment.now_us
+        now_us = self.environment.clock.now_us() if moment is None else moment.now_us
         if answer.until_us is not None and now_us > answer.until_us:
             return False
         return answer.stamp == self._stamp(moment)
 
     def _stamp(self, moment: Moment | None = None) -> tuple[object, ...]:
         """Changes with everything that the answer depends on, but for now."""
-        snapshot = self.rooms.catalog.snapshot() if moment is None else moment.pin.snapshot
-        found: list[object] = [self.rooms.references.changes if self.parts.above else 0]
+        snapshot = self.environment.catalog.snapshot() if moment is None else moment.pin.snapshot
+        found: list[object] = [self.environment.references.changes if self.parts.above else 0]
         histories = snapshot.histories
         for source_id, table_id in self._read_ids:
-            hot = self.rooms.runner.hot_table(source_id)
+            hot = self.environment.runner.hot_table(source_id)
             published = hot.published if moment is None else moment.view(source_id)
             found += [published.shown_rows, published.expired_rows, hot.table]
             found += [histories.get(table_id), histories.get(source_id)]
@@ -203,7 +205,7 @@ class LiveView:
 
     def _make(self) -> Answer:
         began_s = time.monotonic()
-        now_us = self.rooms.clock.now_us()
+        now_us = self.environment.clock.now_us()
         # The stamp before the rows: what arrives in between makes the answer stale, not wrong.
         stamp = self._stamp()
         self.check()
@@ -223,7 +225,7 @@ class LiveView:
         """Until when all rows are inside the retention; an event clock goes on with rows only."""
         ends = []
         for source_id, oldest_us in found.oldest_us.items():
-            hot = self.rooms.runner.hot_table(source_id)
+            hot = self.environment.runner.hot_table(source_id)
             retention = hot.table.settings["retention"]
             if retention is not None and not hot.progress.is_event:
                 ends.append(oldest_us + retention)
@@ -236,7 +238,7 @@ class LiveView:
 
     def _holds_by_itself(self) -> bool:
         """Whether an answer of the query depends on nothing but what there is to read."""
-        hots = [self.rooms.runner.hot_table(each) for each in self.streams]
+        hots = [self.environment.runner.hot_table(each) for each in self.streams]
         wall = [hot for hot in hots if not hot.progress.is_event]
         return self.moments.steps == () and not (
             any(hot.table.settings["retention"] is not None for hot in wall)
@@ -248,7 +250,7 @@ class LiveView:
         before = self._last_until
         if before is not None and before[0] <= now_us <= before[1]:
             return before[1]
-        until_us = self.moments.until(self.rooms.duck, now_us, self._has_wall_clock())
+        until_us = self.moments.until(self.environment.duck, now_us, self._has_wall_clock())
         self._last_until = None if until_us is None else (now_us, until_us)
         return until_us
 
@@ -258,7 +260,7 @@ class LiveView:
 
     def check(self) -> None:
         """Raise if the view failed where its rows were moved, loaded or back-filled."""
-        catalog = self.rooms.catalog
+        catalog = self.environment.catalog
         snapshot = catalog.snapshot()
         if snapshot is not self._looked_at:
             progress = [
@@ -312,19 +314,19 @@ class LiveView:
             if sum(each.state.nbytes for each in own) > self.memory_max:
                 raise TooLarge
             values = self._values(now_us, clocks)
-            return self.rooms.edges.answer(
+            return self.environment.edges.answer(
                 self.parts, self.digests, followers, values, horizons, self.lookups, moment
             )
 
     def _clocks(self) -> Mapping[str, NowBounds]:
-        runner = self.rooms.runner
+        runner = self.environment.runner
         return {
             digest.parts.table.lower(): bounds_of(runner.hot_table(digest.source_id))
             for digest in self.digests
         }
 
     def _horizons(self, clocks: Mapping[str, NowBounds]) -> dict[int, int | None]:
-        hots = {d.source_id: self.rooms.runner.hot_table(d.source_id) for d in self.digests}
+        hots = {d.source_id: self.environment.runner.hot_table(d.source_id) for d in self.digests}
         return {
             digest.source_id: horizon_of(hots[digest.source_id], clocks[digest.parts.table.lower()])
             for digest in self.digests
@@ -340,7 +342,7 @@ class LiveView:
 
     def _has_wall_clock(self) -> bool:
         """Whether windows slide by themselves, without any row."""
-        runner = self.rooms.runner
+        runner = self.environment.runner
         return bool(self.parts.bounds) and any(
             not runner.hot_table(digest.source_id).progress.is_event for digest in self.digests
         )
@@ -349,8 +351,10 @@ class LiveView:
         """The view's query as it stands."""
         self.costs.by_query += 1
         stamp = self._stamp()
-        filled = self.rooms.runner.fill(self.plan, None)
-        table, types = self.rooms.duck.query(filled.sql, filled.values, filled.sources, exact=True)
-        until_us = self.rooms.clock.now_us() - 1
+        filled = self.environment.runner.fill(self.plan, None)
+        table, types = self.environment.duck.query(
+            filled.sql, filled.values, filled.sources, exact=True
+        )
+        until_us = self.environment.clock.now_us() - 1
         is_lasting = not self.digests and self._holds_by_itself()
         return Answer(self._named(table), types, stamp, began_s, None if is_lasting else until_us)

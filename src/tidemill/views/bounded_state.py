@@ -16,7 +16,7 @@ import pyarrow as pa
 from tidemill.catalog.model import DataFile
 from tidemill.digests.batch import Rows
 from tidemill.digests.definition import Digest
-from tidemill.hot.view import TIME_US_MAX, TIME_US_MIN
+from tidemill.hot.view import AFTER_ALL_US, BEFORE_ALL_US
 
 CHUNK_ROWS = 131_072
 CHUNK_ROWS_MIN = 8_192
@@ -33,7 +33,7 @@ class TooLarge(Exception):
     """The state would take more memory than it may have."""
 
 
-class Kept(Protocol):
+class DigestStates(Protocol):
     """States of some digests that absorb rows together; by the digests' table ids."""
 
     @property
@@ -78,16 +78,16 @@ class BoundedState:
     def __init__(self, time_column: str, read_files: ReadFiles) -> None:
         self._time_column = time_column
         self._read_files = read_files
-        self._kept: Kept | None = None
+        self._kept: DigestStates | None = None
         self.shares: Sequence[Share] = ()
-        self.newest_us = TIME_US_MIN  # no row that was taken in is newer
-        self.oldest_us = TIME_US_MAX  # no row that was taken in is older
-        self.cut_us = TIME_US_MIN  # older rows were not taken in
+        self.newest_us = BEFORE_ALL_US  # no row that was taken in is newer
+        self.oldest_us = AFTER_ALL_US  # no row that was taken in is older
+        self.cut_us = BEFORE_ALL_US  # older rows were not taken in
 
-    def begin(self, kept: Kept, cut_us: int) -> None:
+    def begin(self, kept: DigestStates, cut_us: int) -> None:
         """Hold nothing, and nothing before a time from now on."""
         self._kept = kept
-        self.oldest_us = TIME_US_MAX
+        self.oldest_us = AFTER_ALL_US
         self.cut_us = cut_us
 
     def drop(self) -> None:
@@ -99,7 +99,7 @@ class BoundedState:
         return self._kept is not None
 
     @property
-    def kept(self) -> Kept:
+    def kept(self) -> DigestStates:
         assert self._kept is not None, "follow comes first"
         return self._kept
 

@@ -37,10 +37,10 @@ from tidemill.views.kept.definition import (
     slide_text,
     source_of,
 )
-from tidemill.views.kept.desk import Desk
+from tidemill.views.kept.environment import KeptEnvironment
+from tidemill.views.kept.every_row import EveryRow
 from tidemill.views.kept.ledger import Ledger
 from tidemill.views.kept.reads import depends_on, reads_others, table_names
-from tidemill.views.kept.rows import Rows
 from tidemill.views.kept.streams import Streams, clock_of_hot, time_of
 from tidemill.views.kept.ticks import Ticks
 from tidemill.workers import Worker
@@ -92,20 +92,20 @@ class KeptStatus:
     kind: str = "kept"
 
 
-class Kept:
+class KeptQuery:
     """A kept query and how it is doing."""
 
-    def __init__(self, table: Table, desk: Desk, clocks: Clocks) -> None:
+    def __init__(self, table: Table, environment: KeptEnvironment, clocks: Clocks) -> None:
         self.table = table
         self.definition: Definition = definition_of(table)
-        self.streams = Streams(desk, self.definition, clocks)
+        self.streams = Streams(environment, self.definition, clocks)
         self.evaluations = 0
         self.cost_ms: float | None = None
         self.error: TidemillError | None = None
         self.retry_at_s = 0.0
         self.turn = threading.RLock()  # one evaluation at a time
         self._retry_s = RETRY_S_MIN
-        self._desk = desk
+        self._environment = environment
         self._names = table_names(self.definition.tree())
         self._ledgers: tuple[Ledger, ...] = ()
         self._course: Course | None = None
@@ -119,19 +119,19 @@ class Kept:
         return self._course
 
     def _make(self) -> Course:
-        desk, table, definition = self._desk, self.table, self.definition
-        is_noted = reads_others(definition.tree(), desk.snapshot())
-        ledger = Ledger(desk, table, source_of(table.table_id), is_noted)
+        environment, table, definition = self._environment, self.table, self.definition
+        is_noted = reads_others(definition.tree(), environment.snapshot())
+        ledger = Ledger(environment, table, source_of(table.table_id), is_noted)
         self._ledgers = (ledger,)
         column = time_of(table)
-        own = has_own_time(definition, table, desk)
+        own = has_own_time(definition, table, environment)
         if definition.slide.every_us is not None:
-            return Ticks(definition, desk, self.streams, ledger, column)
+            return Ticks(definition, environment, self.streams, ledger, column)
         if definition.slide.on_close:
-            return Closes(definition, desk, self.streams, ledger, column, own)
-        loads = Ledger(desk, table, loads_source_of(table.table_id), is_noted)
+            return Closes(definition, environment, self.streams, ledger, column, own)
+        loads = Ledger(environment, table, loads_source_of(table.table_id), is_noted)
         self._ledgers = (ledger, loads)
-        return Rows(definition, desk, self.streams, ledger, loads, column, own)
+        return EveryRow(definition, environment, self.streams, ledger, loads, column, own)
 
     def step(self) -> bool:
         began = time.perf_counter()
@@ -144,7 +144,7 @@ class Kept:
 
     def reads(self, table_id: int) -> bool:
         """Whether its answers depend on a reference table, perhaps by way of views."""
-        snapshot = self._desk.snapshot()
+        snapshot = self._environment.snapshot()
         found = (snapshot.find(name) for name in self._names)
         return any(table is not None and depends_on(table, table_id, snapshot) for table in found)
 
@@ -163,7 +163,7 @@ class Kept:
         last_us = None if course is None else course.last_us
         try:
             clock_us = self.streams.clock_us()
-            lag_rows = course.lag_rows() if isinstance(course, Rows) else None
+            lag_rows = course.lag_rows() if isinstance(course, EveryRow) else None
         except TidemillError:  # a stream is gone; the error says so
             clock_us = lag_rows = None
         lag_us = None if clock_us is None or last_us is None else max(clock_us - last_us, 0)
@@ -191,21 +191,21 @@ class Clocks:
     """Up to where streams are complete. A kept query's table is as far as the query is, which may
     be farther than its newest answer, or less far: rows may still come that it answers."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
-        self.kept: dict[int, Kept] = {}
+    def __init__(self, environment: KeptEnvironment) -> None:
+        self._environment = environment
+        self.kept: dict[int, KeptQuery] = {}
 
     def __call__(self, table: Table) -> int | None:
         found = self.kept.get(table.table_id)
-        return clock_of_hot(self._desk.hot(table)) if found is None else found.complete_us
+        return clock_of_hot(self._environment.hot(table)) if found is None else found.complete_us
 
     def at_creation(self, table: Table) -> int | None:
         """The same; of a query that was not evaluated yet, its newest answer."""
         clock_us = self(table)
-        return clock_of_hot(self._desk.hot(table)) if clock_us is None else clock_us
+        return clock_of_hot(self._environment.hot(table)) if clock_us is None else clock_us
 
 
-PauseOf = Callable[[Sequence[Kept]], float]
+PauseOf = Callable[[Sequence[KeptQuery]], float]
 """How long some queries need not be looked at, unless something wakes them."""
 
 
@@ -213,12 +213,12 @@ class Lane:
     """A thread that evaluates some of the queries, and what wakes it."""
 
     def __init__(self, name: str, round_: Callable[[Lane], bool], pause_s: PauseOf) -> None:
-        self.kept: tuple[Kept, ...] = ()  # in the order in which they depend on each other
+        self.kept: tuple[KeptQuery, ...] = ()  # in the order in which they depend on each other
         self._round, self._pause_s = round_, pause_s
         self._watched: frozenset[int] = frozenset()
         self.worker = Worker(name, self._work, _log)
 
-    def follow(self, kept: tuple[Kept, ...]) -> None:
+    def follow(self, kept: tuple[KeptQuery, ...]) -> None:
         self.kept = kept
         self._watched = frozenset(
             begin.table_id for each in kept for begin in each.definition.streams
@@ -235,10 +235,10 @@ class Lane:
 
 
 class KeptQueries:
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
-        self._clocks = Clocks(desk)
-        self._kept: tuple[Kept, ...] = ()  # in the order in which they depend on each other
+    def __init__(self, environment: KeptEnvironment) -> None:
+        self._environment = environment
+        self._clocks = Clocks(environment)
+        self._kept: tuple[KeptQuery, ...] = ()  # in the order in which they depend on each other
         self._rows = Lane("tidemill-kept-rows", self._round, self._pause_s)
         self._windows = Lane("tidemill-kept-windows", self._round, self._pause_s)
         self._lanes = (self._rows, self._windows)
@@ -264,16 +264,19 @@ class KeptQueries:
 
     def design(self, statement: st.CreateKeptQuery) -> NewTable:
         """The table of a kept query that is to be made; raises if it cannot be kept."""
-        return design(statement, self._desk, self._clocks.at_creation)
+        return design(statement, self._environment, self._clocks.at_creation)
 
     def follow(self) -> None:
         """Look at the kept queries that the catalog has now."""
         point("kept.followed")
         with self._following:
             known = self._clocks.kept
-            tables = [each for each in self._desk.snapshot().tables.values() if is_kept(each)]
+            tables = [
+                each for each in self._environment.snapshot().tables.values() if is_kept(each)
+            ]
             made = {
-                each.table_id: known.get(each.table_id) or Kept(each, self._desk, self._clocks)
+                each.table_id: known.get(each.table_id)
+                or KeptQuery(each, self._environment, self._clocks)
                 for each in tables
             }
             self._clocks.kept = made
@@ -325,7 +328,7 @@ class KeptQueries:
                 except Exception as error:
                     self._note(kept, error)
 
-    def _behind(self, table_id: int) -> list[Kept]:
+    def _behind(self, table_id: int) -> list[KeptQuery]:
         """The queries that read a table, and those whose answers they read, in order."""
         needed: set[int] = set()
         for kept in reversed(self._kept):
@@ -365,15 +368,15 @@ class KeptQueries:
             if other is not lane:
                 other.worker.wake()
 
-    def _note(self, kept: Kept, error: Exception) -> None:
-        if self._desk.snapshot().table(kept.table.table_id) is None:
+    def _note(self, kept: KeptQuery, error: Exception) -> None:
+        if self._environment.snapshot().table(kept.table.table_id) is None:
             return  # it was dropped under our hands
         known = error if isinstance(error, TidemillError) else TidemillError(str(error))
         if kept.error is None or kept.error.message != known.message:
             _log.warning('kept query "%s": %s', kept.table.name, known)
         kept.fail(known)
 
-    def _pause_s(self, some: Sequence[Kept]) -> float:
+    def _pause_s(self, some: Sequence[KeptQuery]) -> float:
         """Until one of some queries may have something to do without a row arriving."""
         waits = [IDLE_S]
         now_s = time.monotonic()
@@ -384,19 +387,19 @@ class KeptQueries:
                 waits.append(LOOK_EVERY_S)
         return min(waits)
 
-    def _goes_by_machine(self, kept: Kept) -> bool:
+    def _goes_by_machine(self, kept: KeptQuery) -> bool:
         if kept.definition.slide.every_row:
             return False
         try:
             tables = kept.streams.tables()
-            return any(not self._desk.hot(table).progress.is_event for table in tables)
+            return any(not self._environment.hot(table).progress.is_event for table in tables)
         except TidemillError:
             return False
 
 
-def _in_order(kept: dict[int, Kept]) -> tuple[Kept, ...]:
+def _in_order(kept: dict[int, KeptQuery]) -> tuple[KeptQuery, ...]:
     """Queries behind those whose answers they read."""
-    ordered: dict[int, Kept] = {}
+    ordered: dict[int, KeptQuery] = {}
 
     def visit(table_id: int) -> None:
         found = kept.get(table_id)

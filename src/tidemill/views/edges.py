@@ -26,7 +26,7 @@ from tidemill.digests.definition import Digest
 from tidemill.federation.duck import Duck
 from tidemill.federation.planner import make_plan
 from tidemill.federation.runner import Moment, Runner
-from tidemill.hot.view import TIME_US_MIN
+from tidemill.hot.view import BEFORE_ALL_US
 from tidemill.sql.maintain import (
     Reach,
     ViewParts,
@@ -37,9 +37,9 @@ from tidemill.sql.maintain import (
 )
 from tidemill.sql.maintain.narrowing import takes_any_width
 from tidemill.stream.feed import Arrivals
-from tidemill.types import quote
+from tidemill.types import SEQ, quote
 from tidemill.views.follower import Follower, Round
-from tidemill.views.lookups import Lookups
+from tidemill.views.key_joins import KeyJoins
 
 _PARAMETER = re.compile(r"\$(\w+)")
 ReferenceSql = Callable[[int], str]
@@ -88,13 +88,13 @@ class Edges:
         followers: Sequence[Follower],
         values: Values,
         horizons: Horizons,
-        lookups: Lookups | None = None,
+        lookups: KeyJoins | None = None,
         moment: Moment | None = None,
     ) -> Found | None:
         """A view's answer from its states; None if they cannot give it now. With a moment, the
         states stand there."""
         reads = Reads(horizons=horizons)
-        if any(follower.state.cut_us > TIME_US_MIN for follower in followers):
+        if any(follower.state.cut_us > BEFORE_ALL_US for follower in followers):
             lookups = None  # rows between horizon and cut may be of the groups' and of others
         if lookups is not None:
             reads.found = lookups.columns(digests[0], followers[0].state.kept)
@@ -156,7 +156,7 @@ class Edges:
         """The rows that may be seen and that the state does not have."""
         state = follower.state
         _note_oldest(reads, digest, max(state.oldest_us, state.cut_us))
-        if state.cut_us == TIME_US_MIN:
+        if state.cut_us == BEFORE_ALL_US:
             return []
         rows = self._rows(digest, follower, moment, horizon, state.cut_us, horizon)
         if rows.num_rows:
@@ -171,7 +171,7 @@ class Edges:
             return None
         name = f"tm_edge_{at}"
         rows = pa.concat_tables(parts)
-        reads.sources[name] = rows if digest.with_seq else rows.drop_columns(["_seq"])
+        reads.sources[name] = rows if digest.with_seq else rows.drop_columns([SEQ])
         return name
 
     # -- windows
@@ -224,7 +224,7 @@ class Edges:
         else:
             filled = self._runner.fill_at(plan, ends, moment)
         rows, _ = self._duck.query(filled.sql, filled.values, filled.sources, exact=True)
-        is_held = _held(follower, rows.column("_seq").to_numpy())
+        is_held = _held(follower, rows.column(SEQ).to_numpy())
         if not is_held.all():
             rows = rows.filter(pa.array(is_held))
         return rows

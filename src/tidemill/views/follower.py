@@ -35,10 +35,10 @@ from tidemill.digests.definition import Digest
 from tidemill.errors import UnknownNameError
 from tidemill.hot.retention import horizon_us
 from tidemill.hot.table import HotTable
-from tidemill.hot.view import TIME_US_MIN, View
+from tidemill.hot.view import BEFORE_ALL_US, HotView
 from tidemill.stream.feed import Arrivals, Feed
 from tidemill.stream.position import Position, Seen
-from tidemill.views.bounded_state import CHUNK_ROWS, BoundedState, Kept, ReadFiles, TooLarge
+from tidemill.views.bounded_state import CHUNK_ROWS, BoundedState, DigestStates, ReadFiles, TooLarge
 
 CUTS_A_RETENTION = 16
 CAME_THROUGH_MEMORY = ("move", "seal")
@@ -48,7 +48,7 @@ class FollowerGone(UnknownNameError):
     """One of the digests is gone, which may be another view's: there are other followers now."""
 
 
-MakeKept = Callable[[Sequence[Digest], bool], Kept]
+MakeStates = Callable[[Sequence[Digest], bool], DigestStates]
 """Makes the states of digests; the second argument is whether they may be dense."""
 
 
@@ -63,7 +63,7 @@ class Figures:
 
 
 @dataclass(frozen=True)
-class Source:
+class FollowerInput:
     """Where a follower reads: the stream's feed, and digest files."""
 
     feed: Feed
@@ -89,7 +89,7 @@ class Round:
         self._key: tuple[int, bool, int] | None = None
 
     @property
-    def view(self) -> View:
+    def view(self) -> HotView:
         return self.arrivals.view
 
     def next_chunk(self, position: Position, with_seq: bool, rows_max: int) -> Chunk:
@@ -109,12 +109,12 @@ class _Member:
 
 
 class Follower:
-    def __init__(self, digests: Sequence[Digest], source: Source, make: MakeKept) -> None:
+    def __init__(self, digests: Sequence[Digest], source: FollowerInput, make: MakeStates) -> None:
         assert len({digest.source_id for digest in digests}) == 1
         self.lock = threading.RLock()
         self.figures = Figures()
         self.digests = tuple(digests)
-        self.stale_before_us = TIME_US_MIN  # panes that begin before may lack rows that are gone
+        self.stale_before_us = BEFORE_ALL_US  # panes that begin before may lack rows that are gone
         self._source = source
         self._make = make
         self._may_be_dense = True
@@ -213,7 +213,7 @@ class Follower:
             raise
         return True
 
-    def _is_ahead(self, view: View) -> bool:
+    def _is_ahead(self, view: HotView) -> bool:
         """Whether a reader has followed since the view was taken."""
         return (
             view.published_seq < self.position.seq
@@ -347,22 +347,22 @@ class Follower:
         self._built_seq = self._covered(snapshot)
         self.position = Position(self._built_seq, seen=Seen(view.published_seq))
         self._expired_rows = view.expired_rows
-        self.stale_before_us = TIME_US_MIN
+        self.stale_before_us = BEFORE_ALL_US
         self._shown_rows = view.shown_rows - view.rows
         self._absorb(now, None)
 
-    def _cut_of(self, view: View, snapshot: Snapshot) -> int:
+    def _cut_of(self, view: HotView, snapshot: Snapshot) -> int:
         """Where a state begins that is made now: with all rows, unless some will soon be outside
         the retention, or are."""
         table = self.hot.table
         horizon = horizon_us(table, self.hot.progress.now_us())
         if horizon is None or self.is_paned:
-            return TIME_US_MIN
+            return BEFORE_ALL_US
         files = [file for each in self._members for file in snapshot.history(each).files]
         held = [view.span_us[0]] if view.rows else []
         cut: int = horizon + table.settings["retention"] // CUTS_A_RETENTION
         if min([*held, *(file.time_min_us for file in files)], default=cut) >= cut:
-            return TIME_US_MIN
+            return BEFORE_ALL_US
         for file in sorted(files, key=lambda file: file.time_min_us):
             if file.time_min_us < cut <= file.time_max_us:
                 cut = file.time_max_us + 1  # of a file all partials are taken, or none

@@ -30,10 +30,10 @@ from tidemill.history.storage import Storage
 from tidemill.hot.tier import HotTier
 from tidemill.pipeline.jobs import Pipeline
 from tidemill.sql.maintain import ViewParts
-from tidemill.sql.maintain.lookups import plan_lookup
+from tidemill.sql.maintain.key_joins import plan_lookup
 from tidemill.sql.statements import CreateView
 from tidemill.types import quote
-from tidemill.views.answering import Answer, LiveView, Rooms
+from tidemill.views.answering import Answer, AnswerEnvironment, LiveView
 from tidemill.views.completing import Completing, Jobs
 from tidemill.views.defining import (
     NewView,
@@ -48,7 +48,7 @@ from tidemill.views.defining import (
 from tidemill.views.edges import Edges
 from tidemill.views.follower import Follower, FollowerGone
 from tidemill.views.held import Held
-from tidemill.views.lookups import Lookups
+from tidemill.views.key_joins import KeyJoins
 from tidemill.views.moments import Moments
 from tidemill.views.sharing import Followers
 from tidemill.views.status import explain_view, status_row
@@ -60,7 +60,7 @@ _log = logging.getLogger("tidemill.views")
 
 
 @dataclass(frozen=True)
-class House:
+class ViewEnvironment:
     """The rooms that views use."""
 
     catalog: Catalog
@@ -73,34 +73,36 @@ class House:
 
 
 class Views:
-    def __init__(self, house: House, make_runner: Callable[[ViewReader], Runner]) -> None:
+    def __init__(
+        self, environment: ViewEnvironment, make_runner: Callable[[ViewReader], Runner]
+    ) -> None:
         """``make_runner`` makes what runs queries: it reads views here, and views run queries."""
-        self.house = house
+        self.environment = environment
         self.runner = make_runner(self)
         self._lock = threading.RLock()  # of the registry itself; held shortly
         self._turn = threading.RLock()  # one definition or replacement at a time
         self._live: dict[int, LiveView] = {}
-        catalog, storage = house.catalog, house.storage
-        self._followers = Followers(house.tier.tables, catalog, storage, house.duck)
-        self.completing = Completing(self, Jobs(catalog, storage, house.pipeline))
-        self._rooms = Rooms(
-            house.catalog,
-            house.duck,
+        catalog, storage = environment.catalog, environment.storage
+        self._followers = Followers(environment.tier.tables, catalog, storage, environment.duck)
+        self.completing = Completing(self, Jobs(catalog, storage, environment.pipeline))
+        self._answering = AnswerEnvironment(
+            environment.catalog,
+            environment.duck,
             self.runner,
-            house.references,
-            house.clock,
-            Edges(house.duck, self.runner, house.catalog, place_of),
+            environment.references,
+            environment.clock,
+            Edges(environment.duck, self.runner, environment.catalog, place_of),
         )
         self.upkeep = Upkeep(self._followers.of_stream, self.isolate)
 
     def open(self) -> None:
         """Take up the views that the catalog knows."""
-        left = orphans(self.house.catalog.snapshot())
+        left = orphans(self.environment.catalog.snapshot())
         if left:
-            with self.house.catalog.transaction() as change:
+            with self.environment.catalog.transaction() as change:
                 for digest in left:
                     change.drop_table(digest.table_id)
-        for view in release_joined(self.house.catalog):
+        for view in release_joined(self.environment.catalog):
             _log.warning('view "%s" is answered by its query until it is replaced', view.name)
         self.follow_catalog()
         self.upkeep.start()
@@ -161,13 +163,16 @@ class Views:
     def live_view(self, view: Table) -> LiveView:
         """The view as it is kept, or the one that took its name meanwhile."""
         live = self._live.get(view.table_id)
-        if live is not None and self.house.catalog.snapshot().table(view.table_id) is not None:
+        if (
+            live is not None
+            and self.environment.catalog.snapshot().table(view.table_id) is not None
+        ):
             return live
         self.follow_catalog()
         live = self._live.get(view.table_id)
         if live is not None:
             return live
-        again = self.house.catalog.snapshot().find(view.name)
+        again = self.environment.catalog.snapshot().find(view.name)
         if again is None or not again.is_view:
             raise UnknownNameError(f'view "{view.name}" was dropped')
         live = self._live.get(again.table_id)
@@ -198,7 +203,7 @@ class Views:
     def follow_catalog(self) -> None:
         """Take up views that are new and let go of those that are gone."""
         with self._lock:
-            snapshot = self.house.catalog.snapshot()
+            snapshot = self.environment.catalog.snapshot()
             wanted = {view.table_id: view for view in snapshot.views}
             for table_id in set(self._live) - set(wanted):
                 del self._live[table_id]
@@ -224,25 +229,29 @@ class Views:
             lambda: self.followers(live),
             self.isolate,
             self.follow_catalog,
-            self._rooms,
+            self._answering,
             self._lookups(definition.parts, snapshot, settings["memory"]),
         )
         return live
 
-    def _lookups(self, parts: ViewParts, snapshot: Snapshot, memory: int) -> Lookups | None:
+    def _lookups(self, parts: ViewParts, snapshot: Snapshot, memory: int) -> KeyJoins | None:
         def columns_of(table_id: int) -> list[str]:
             table = snapshot.table(table_id)
             return [] if table is None else [column.name for column in table.columns]
 
         plan = plan_lookup(parts, columns_of)
-        rooms = self._rooms
-        return None if plan is None else Lookups(plan, rooms.duck, rooms.references, memory)
+        environment = self._answering
+        return (
+            None
+            if plan is None
+            else KeyJoins(plan, environment.duck, environment.references, memory)
+        )
 
     # -- what is known of them
 
     def status(self) -> list[dict[str, Any]]:
         """The rows of ``tidemill.views``."""
-        snapshot = self.house.catalog.snapshot()
+        snapshot = self.environment.catalog.snapshot()
         shown = {table.table_id for table in snapshot.listed}
         found = [live for live in self.live() if live.table.table_id in shown]
         rows = []
@@ -257,7 +266,7 @@ class Views:
     # -- definitions
 
     def check(self, statement: CreateView) -> NewView:
-        snapshot = self.house.catalog.snapshot()
+        snapshot = self.environment.catalog.snapshot()
         Settings(VIEW_SETTINGS, statement.settings)
         return check_view(
             statement.name,
@@ -274,11 +283,11 @@ class Views:
         with self._turn:
             new = self.check(statement)
             if replaces is not None:  # one that waited may have taken its place meanwhile
-                replaces = self.house.catalog.snapshot().find(statement.name)
+                replaces = self.environment.catalog.snapshot().find(statement.name)
             if replaces is not None:
                 self.check_unused(replaces, "replaced")
-                _drop_next(self.house.catalog, replaces)
-            view = make_view(new, replaces, self.house.catalog, self.house.pipeline)
+                _drop_next(self.environment.catalog, replaces)
+            view = make_view(new, replaces, self.environment.catalog, self.environment.pipeline)
             try:
                 self.follow_catalog()
                 self.live_view(view).read()
@@ -290,12 +299,12 @@ class Views:
 
     def drop(self, view: Table) -> None:
         with self._turn:
-            drop_view(self.house.catalog, view)
+            drop_view(self.environment.catalog, view)
             self.follow_catalog()
 
     def dependents(self, table: Table) -> list[Table]:
         """The views and kept queries that read it, and views that wait to replace another."""
-        return dependents(self.house.catalog.snapshot(), table.table_id)
+        return dependents(self.environment.catalog.snapshot(), table.table_id)
 
     def check_unused(self, table: Table, word: str) -> None:
         """Refuse to take away what views read."""
@@ -336,7 +345,7 @@ class Views:
         with self._turn:
             for live in concerned:  # what hinders a replacement is told
                 completing.swap_if_complete(live.table)
-        return self.answer(self.house.catalog.snapshot().get(view.name))
+        return self.answer(self.environment.catalog.snapshot().get(view.name))
 
 
 def _drop_next(catalog: Catalog, view: Table) -> None:

@@ -22,9 +22,9 @@ from tidemill.history.storage import Storage
 from tidemill.hot.table import HotTable
 from tidemill.stream.feed import Feed
 from tidemill.views.answering import LiveView
-from tidemill.views.bounded_state import Kept, Share
-from tidemill.views.follower import Follower, FollowerGone, Source
-from tidemill.views.states import family_of, make_kept
+from tidemill.views.bounded_state import DigestStates, Share
+from tidemill.views.follower import Follower, FollowerGone, FollowerInput
+from tidemill.views.states import family_of, make_states
 
 
 class Followers:
@@ -110,10 +110,10 @@ class Followers:
 
     def _new(self, digests: Sequence[Digest], hot: HotTable) -> Follower:
         feed = Feed(hot, self._catalog, self._storage, self._duck)
-        return Follower(digests, Source(feed, self._read_files), self._make_kept)
+        return Follower(digests, FollowerInput(feed, self._read_files), self._make_states)
 
-    def _make_kept(self, digests: Sequence[Digest], may_be_dense: bool) -> Kept:
-        return make_kept(digests, self._duck, may_be_dense)
+    def _make_states(self, digests: Sequence[Digest], may_be_dense: bool) -> DigestStates:
+        return make_states(digests, self._duck, may_be_dense)
 
     def _read_files(self, digest: Digest, files: Sequence[DataFile]) -> pa.Table:
         with self._duck.lent(exact=True) as cursor:

@@ -15,7 +15,7 @@ from tidemill.digests.dense import DenseGroup, plan_dense
 from tidemill.digests.levels import LevelState
 from tidemill.digests.shape import ROWS, DensePlan
 from tidemill.federation.duck import Duck
-from tidemill.views.bounded_state import Kept, Narrow
+from tidemill.views.bounded_state import DigestStates, Narrow
 
 BATCH_ROWS = 122_880
 ROWS_A_GROUP_MIN = 64  # in a batch, for DuckDB to add them up (docs/design/20261116-view-kernels)
@@ -34,7 +34,7 @@ def _dense_plan(digest: Digest) -> DensePlan | None:
     return plan_dense(digest.partial, digest.columns)
 
 
-def make_kept(digests: Sequence[Digest], duck: Duck, may_be_dense: bool) -> Kept:
+def make_states(digests: Sequence[Digest], duck: Duck, may_be_dense: bool) -> DigestStates:
     """The states of digests of one family."""
 
     def run(sql: str, sources: Mapping[str, pa.Table]) -> pa.Table:

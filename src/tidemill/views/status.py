@@ -10,13 +10,13 @@ from tidemill.catalog.model import FILE_ROWS, Snapshot
 from tidemill.digests.definition import Digest
 from tidemill.errors import ViewFailedError
 from tidemill.history.partitions import US_MAX
-from tidemill.hot.view import TIME_US_MIN
+from tidemill.hot.view import BEFORE_ALL_US
 from tidemill.views.answering import LiveView
 from tidemill.views.continuous import KeptQueries, KeptStatus
 from tidemill.views.defining import ViewDefinition
 from tidemill.views.follower import Follower
 from tidemill.views.kept.definition import definition_of
-from tidemill.views.lookups import GROUPS_MIN
+from tidemill.views.key_joins import GROUPS_MIN
 
 if TYPE_CHECKING:
     from tidemill.views.registry import Views
@@ -29,11 +29,11 @@ def status_row(views: Views, live: LiveView, snapshot: Snapshot) -> dict[str, An
     followers = list(dict.fromkeys(views.followers(live)))
     # Before anything that waits for followers, who would catch up meanwhile.
     lag_rows = max((each.lag_rows for each in followers), default=0)
-    newest_us = max((each.state.newest_us for each in followers), default=TIME_US_MIN)
+    newest_us = max((each.state.newest_us for each in followers), default=BEFORE_ALL_US)
     rows_in = sum(each.figures.rows_in for each in followers)
     seconds = sum(each.figures.seconds for each in followers)
-    now_us = views.house.clock.now_us()
-    is_known = newest_us > TIME_US_MIN
+    now_us = views.environment.clock.now_us()
+    is_known = newest_us > BEFORE_ALL_US
     share, from_us = _history(views, live, snapshot)
     return {
         "view_name": live.table.name,
@@ -139,7 +139,7 @@ def explain_view(views: Views, live: LiveView) -> list[str]:
     """A view's split, the states that hold it, and what it reads besides."""
     lines = [f'view "{live.table.name}": ' + _state_of(live, views.followers(live))]
     lines += live.parts.explain()
-    snapshot = views.house.catalog.snapshot()
+    snapshot = views.environment.catalog.snapshot()
     for table_id in live.parts.above:
         table = snapshot.table(table_id)
         if table is not None:

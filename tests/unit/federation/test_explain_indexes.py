@@ -9,7 +9,7 @@ from catalog_tables import stream
 from tidemill.catalog.model import Index
 from tidemill.federation.driving import JoinRead
 from tidemill.federation.explain_indexes import index_lines, join_lines, ranges_text, span_text
-from tidemill.federation.plan import KeyLookup
+from tidemill.federation.plan import JoinedKey
 from tidemill.hot.choice import BranchWay, EitherWay, IndexWay
 from tidemill.hot.picking import Use
 from tidemill.hot.values import Range
@@ -108,7 +108,7 @@ def test_spans_of_time_may_be_open_or_out_of_reach() -> None:
 
 
 def test_tables_that_were_read_first() -> None:
-    lookups = (KeyLookup("tm_scan_0", "k", "vid"), KeyLookup("tm_scan_0", "name", "n"))
+    lookups = (JoinedKey("tm_scan_0", "k", "vid"), JoinedKey("tm_scan_0", "name", "n"))
     read = JoinRead("cars", lookups, 1)
     late = JoinRead("roads", lookups[:1], None, "it has more than 1,000 rows")
     assert list(join_lines("tm_scan_0", [read, late])) == [

@@ -12,7 +12,7 @@ from hot_kit import NOW_US, FaultyFiles, accepted, held, make_batch, make_table,
 
 from tidemill.errors import DurabilityError
 from tidemill.hot import log, piece, published
-from tidemill.hot import rows as stored
+from tidemill.hot import row_writer as stored
 from tidemill.hot.intake import Accepted
 from tidemill.hot.log import list_segments
 from tidemill.hot.mapping import MappedFile

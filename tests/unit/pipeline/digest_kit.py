@@ -46,7 +46,7 @@ from tidemill.pipeline.digesting import commit_loaded
 from tidemill.pipeline.executor import Executor, InlineExecutor
 from tidemill.pipeline.job import Job, JobContext, Outcome, new_job_id
 from tidemill.pipeline.jobs import Pipeline
-from tidemill.pipeline.load import DigestDesk, Load, LoadCommit, LoadJob, LoadReport
+from tidemill.pipeline.load import DigestWriting, Load, LoadCommit, LoadJob, LoadReport
 from tidemill.pipeline.move import Move, MoveJob
 from tidemill.pipeline.packages import list_packages
 from tidemill.sql.maintain.plan import DigestParts
@@ -102,7 +102,7 @@ def columns_of(parts: DigestParts) -> tuple[Column, ...]:
 
 
 @dataclass
-class CatalogDesk:
+class CatalogEnvironment:
     """The desk of loads, on a real catalog."""
 
     catalog: Catalog
@@ -148,7 +148,7 @@ class Stream:
         self.hot = open_hot(self.table, self.folder / "log", self.clock)
         self.board = JobBoard()
         self.pipeline = Pipeline(self.executor, self.board, self.clock)
-        self.desk = CatalogDesk(self.catalog, self.hot)
+        self.environment = CatalogEnvironment(self.catalog, self.hot)
         self.duck = self.storage.connect()
         self._loads = 0
 
@@ -191,7 +191,7 @@ class Stream:
             put_bytes(self.folder / "in" / f"{self._loads}-{number}.csv", text.encode())
         listed = tuple(list_packages(str(self.folder / "in" / f"{self._loads}-*.csv")))
         load = Load(self.table, self.storage, listed, "csv")
-        return LoadJob(load, self.desk, self.clock, DigestDesk(self.catalog))
+        return LoadJob(load, self.environment, self.clock, DigestWriting(self.catalog))
 
     def backfill(self, digest: Table) -> int:
         job = BackfillJob(digest, self.table, self.catalog, self.storage)

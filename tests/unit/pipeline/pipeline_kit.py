@@ -55,7 +55,7 @@ def put_bytes(path: Path, content: bytes) -> Path:
 
 
 @dataclass
-class FakeDesk:
+class FakeEnvironment:
     """A catalog in memory, which can also have existing keys."""
 
     commits: list[LoadCommit] = field(default_factory=list)
@@ -99,13 +99,13 @@ class Warehouse:
 
     storage: Storage
     pipeline: Pipeline
-    desk: FakeDesk = field(default_factory=FakeDesk)
+    environment: FakeEnvironment = field(default_factory=FakeEnvironment)
     clock: FakeClock = field(default_factory=lambda: FakeClock(1_700_000_000_000_000))
 
     def job(self, table: Table, packages: Sequence[Listed], **more: Any) -> LoadJob:
         form = more.pop("form", "csv")
         plan = Load(table, self.storage, tuple(packages), form, **more)
-        return LoadJob(plan, self.desk, self.clock)
+        return LoadJob(plan, self.environment, self.clock)
 
     def submit(self, table: Table, pattern: Path | str, **more: Any) -> JobHandle:
         return self.pipeline.submit(self.job(table, list_packages(str(pattern)), **more))
@@ -124,7 +124,9 @@ class Warehouse:
         return self._scan(FILE_REJECTED, "_row::VARCHAR, _reason", "_seq, _row::VARCHAR")
 
     def _scan(self, kind: str, columns: str, order: str) -> list[tuple[Any, ...]]:
-        paths = [self.storage.place(file.path) for file in self.desk.files if file.kind == kind]
+        paths = [
+            self.storage.place(file.path) for file in self.environment.files if file.kind == kind
+        ]
         if not paths:
             return []
         with self.storage.connect() as connection:

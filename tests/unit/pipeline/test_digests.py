@@ -169,7 +169,7 @@ def test_rows_that_a_load_ignores_are_not_digested(tmp_path: Path) -> None:
         first = written.work.first_seq
         gone = np.array([first + 1, first + 3], np.int64)
         times = np.array([START_US + 1, START_US + HOUR_US], np.int64)
-        stream.desk.conflicts = KeyConflicts(gone, gone, times)
+        stream.environment.conflicts = KeyConflicts(gone, gone, times)
         written.commit()
         assert stream.history_rows().num_rows == 4
         stream.check(digest)
@@ -185,7 +185,7 @@ def test_packages_set_aside_at_commit_are_not_digested(tmp_path: Path) -> None:
         written = stream.ran(job)
         second = next(t for t in written.work.packages if t.listed.name.endswith("-1.csv"))
         gone = np.array([second.first_seq], np.int64)
-        stream.desk.conflicts = KeyConflicts(gone, gone - 1, gone)
+        stream.environment.conflicts = KeyConflicts(gone, gone - 1, gone)
         written.commit()
         stream.check(digest)
         assert sorted(stream.found(digest)["k0"].to_pylist()) == [1, 2, 8]
@@ -290,7 +290,7 @@ def test_deleted_rows_are_not_filled_in(tmp_path: Path) -> None:
         job = stream.load_job(rows_at(0, 1, 2, 3))
         written = stream.ran(job)
         gone = np.array([written.work.first_seq + 1], np.int64)
-        stream.desk.conflicts = KeyConflicts(gone, gone, np.array([START_US + 1], np.int64))
+        stream.environment.conflicts = KeyConflicts(gone, gone, np.array([START_US + 1], np.int64))
         written.commit()
         digest = stream.digest()
         assert stream.backfill(digest) == 0

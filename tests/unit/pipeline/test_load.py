@@ -13,7 +13,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pipeline_kit import NONE, TIMEOUT_S, FakeDesk, Warehouse, hour, make_table, put, put_bytes
+from pipeline_kit import (
+    NONE,
+    TIMEOUT_S,
+    FakeEnvironment,
+    Warehouse,
+    hour,
+    make_table,
+    put,
+    put_bytes,
+)
 
 from tidemill.catalog.model import FILE_DELETES, FILE_REJECTED, FILE_ROWS, NewFile
 from tidemill.errors import (
@@ -43,7 +52,7 @@ def box(tmp_path: Path) -> Path:
 
 def tidy(warehouse: Warehouse) -> bool:
     """Whether storage holds the committed files and nothing else."""
-    return warehouse.on_disk() == {file.path for file in warehouse.desk.files}
+    return warehouse.on_disk() == {file.path for file in warehouse.environment.files}
 
 
 # -- what arrives
@@ -59,7 +68,7 @@ def test_packages_are_collated_into_partitions(warehouse: Warehouse, box: Path) 
         (hour(1, 5), 3, 2.5, "z"),
         (hour(2), 2, 1.5, "y"),
     ]
-    (commit,) = warehouse.desk.commits
+    (commit,) = warehouse.environment.commits
     assert [(file.kind, file.rows, file.origin) for file in commit.files] == [
         (FILE_ROWS, 2, "load"),
         (FILE_ROWS, 1, "load"),
@@ -74,7 +83,7 @@ def test_packages_are_collated_into_partitions(warehouse: Warehouse, box: Path) 
 def test_what_is_recorded_of_a_package(warehouse: Warehouse, box: Path) -> None:
     path = put(box, "a.csv", [(hour(1), 1, 0.5, "x")])
     report = warehouse.load(make_table(), path, source="feed")
-    (package,) = warehouse.desk.packages
+    (package,) = warehouse.environment.packages
     assert (package.name, package.size, package.rows, package.late, package.rejected) == (
         str(path),
         path.stat().st_size,
@@ -120,7 +129,7 @@ def test_packages_of_other_places(warehouse: Warehouse) -> None:
     finally:
         memory.rm("/load", recursive=True)
     assert warehouse.rows("k") == [(1,)]
-    assert warehouse.desk.packages[0].name == "memory:///load/a.csv"
+    assert warehouse.environment.packages[0].name == "memory:///load/a.csv"
 
 
 def test_spellings_that_only_the_second_reading_takes(warehouse: Warehouse, box: Path) -> None:
@@ -134,13 +143,13 @@ def test_empty_packages_are_loaded_too(warehouse: Warehouse, box: Path) -> None:
     put_bytes(box / "b.csv", b"")
     report = warehouse.load(make_table(), box / "*")
     assert (report.rows, report.explain()) == (0, "packages: 2 loaded")
-    assert warehouse.desk.commits[0].reserved is None
-    assert warehouse.desk.files == []
+    assert warehouse.environment.commits[0].reserved is None
+    assert warehouse.environment.files == []
 
 
 def test_nothing_to_load_commits_nothing(warehouse: Warehouse, box: Path) -> None:
     report = warehouse.load(make_table(), box / "*")
-    assert (report.packages, warehouse.desk.commits) == ((), [])
+    assert (report.packages, warehouse.environment.commits) == ((), [])
     assert report.explain() == "packages: none"
 
 
@@ -152,7 +161,7 @@ def test_a_package_larger_than_the_shelf(
         put(box, f"{name}.csv", [(hour(1, second), second, 0.5, name) for second in range(9)])
     report = warehouse.load(make_table(), box / "*")
     assert (report.rows, len(warehouse.rows())) == (27, 27)
-    assert len(warehouse.desk.files) == 3
+    assert len(warehouse.environment.files) == 3
     assert tidy(warehouse)
 
 
@@ -189,8 +198,11 @@ def test_bad_packages_of_a_source_are_set_aside(warehouse: Warehouse, box: Path)
     report = warehouse.load(make_table(), box / "*", source="feed")
     assert report.explain() == f"packages: 1 loaded, {len(reasons)} set aside"
     assert warehouse.rows("k") == [(7,)]
-    assert warehouse.desk.states() == {**dict.fromkeys(reasons, "set_aside"), "good.csv": "loaded"}
-    for package in warehouse.desk.packages:
+    assert warehouse.environment.states() == {
+        **dict.fromkeys(reasons, "set_aside"),
+        "good.csv": "loaded",
+    }
+    for package in warehouse.environment.packages:
         if package.state == "set_aside":
             assert reasons[Path(package.name).name] in str(package.reason)
             assert (package.rows, package.rejected) == (0, 0)
@@ -217,7 +229,7 @@ def test_a_bad_package_fails_copy(
     with pytest.raises(kind) as caught:
         handle.wait(TIMEOUT_S)
     assert name in caught.value.message
-    assert (warehouse.desk.commits, warehouse.on_disk()) == ([], set())
+    assert (warehouse.environment.commits, warehouse.on_disk()) == ([], set())
     assert warehouse.pipeline.board.records()[0].state == "failed"
 
 
@@ -227,11 +239,11 @@ def test_rejected_rows_go_aside_where_the_table_says_so(warehouse: Warehouse, bo
     report = warehouse.load(make_table(DIVERT), box / "*")
     assert (report.rows, report.rejected) == (1, 3)
     assert warehouse.rows("k") == [(1,)]
-    assert [(package.rows, package.rejected) for package in warehouse.desk.packages] == [
+    assert [(package.rows, package.rejected) for package in warehouse.environment.packages] == [
         (1, 2),
         (0, 1),
     ]
-    assert {file.kind for file in warehouse.desk.files} == {FILE_ROWS, FILE_REJECTED}
+    assert {file.kind for file in warehouse.environment.files} == {FILE_ROWS, FILE_REJECTED}
     reasons = [reason for _, reason in warehouse.rejected()]
     assert len(reasons) == 3
     assert any("'one'" in reason for reason in reasons)
@@ -265,7 +277,7 @@ def test_a_wrong_option_is_nobodys_package(warehouse: Warehouse, box: Path) -> N
     put(box, "a.csv", [(hour(1), 1, 0.5, "x")])
     with pytest.raises(SettingError):
         warehouse.load(make_table(), box / "*", options={"colour": "red"}, source="feed")
-    assert warehouse.desk.packages == []
+    assert warehouse.environment.packages == []
 
 
 def test_what_changed_or_went_away_is_left_for_later(warehouse: Warehouse, box: Path) -> None:
@@ -274,7 +286,7 @@ def test_what_changed_or_went_away_is_left_for_later(warehouse: Warehouse, box: 
     job = warehouse.job(make_table(), listed, source="feed")
     report = warehouse.pipeline.submit(job).wait(TIMEOUT_S).value
     assert report.explain() == "packages: 2 still changing"
-    assert (warehouse.desk.commits, warehouse.desk.packages) == ([], [])
+    assert (warehouse.environment.commits, warehouse.environment.packages) == ([], [])
     strict = warehouse.pipeline.submit(warehouse.job(make_table(), listed))
     with pytest.raises(FileFormatError, match="changed while it was read"):
         strict.wait(TIMEOUT_S)
@@ -291,7 +303,7 @@ def test_a_package_is_loaded_once(warehouse: Warehouse, box: Path) -> None:
     assert report.explain() == "packages: 1 loaded, 1 known already"
     assert warehouse.rows("k") == [(1,), (2,)]
     assert warehouse.load(make_table(), box / "*").count("known") == 2
-    assert len(warehouse.desk.commits) == 2
+    assert len(warehouse.environment.commits) == 2
     assert tidy(warehouse)
 
 
@@ -302,7 +314,7 @@ def test_a_package_that_changed_after_it_was_loaded(warehouse: Warehouse, box: P
     report = warehouse.load(make_table(), path, source="feed")
     assert report.explain() == "packages: 1 set aside"
     assert "changed after it was loaded" in str(report.packages[0].reason)
-    assert [package.state for package in warehouse.desk.packages] == ["loaded", "set_aside"]
+    assert [package.state for package in warehouse.environment.packages] == ["loaded", "set_aside"]
     with pytest.raises(FileFormatError, match="changed after it was loaded"):
         warehouse.load(make_table(), path)
     put(box, "a.csv", [(hour(1), 1, 0.5, "x")])  # as it was
@@ -313,9 +325,9 @@ def test_a_package_that_changed_after_it_was_loaded(warehouse: Warehouse, box: P
 def test_a_package_set_aside_may_be_tried_again(warehouse: Warehouse, box: Path) -> None:
     put(box, "a.csv", [(hour(1), "one", 0.5, "x")])
     warehouse.load(make_table(), box / "*", source="feed")
-    assert warehouse.desk.states() == {"a.csv": "set_aside"}
+    assert warehouse.environment.states() == {"a.csv": "set_aside"}
     warehouse.load(make_table(DIVERT), box / "*", source="feed")
-    assert warehouse.desk.states() == {"a.csv": "loaded"}
+    assert warehouse.environment.states() == {"a.csv": "loaded"}
 
 
 def test_two_loads_of_a_package_at_once(warehouse: Warehouse, box: Path) -> None:
@@ -356,19 +368,19 @@ def test_a_commit_that_fails_leaves_orphans_and_can_be_repeated(
     def fail() -> None:
         raise PipelineError("the catalog is away")
 
-    warehouse.desk.before_commit = fail
+    warehouse.environment.before_commit = fail
     with pytest.raises(PipelineError, match="the catalog is away"):
         warehouse.load(make_table(), box / "*")
-    warehouse.desk.before_commit = lambda: None
+    warehouse.environment.before_commit = lambda: None
     warehouse.load(make_table(), box / "*")
     assert warehouse.rows("k") == [(1,)]
-    assert warehouse.on_disk() > {file.path for file in warehouse.desk.files}
+    assert warehouse.on_disk() > {file.path for file in warehouse.environment.files}
 
 
 # -- primary keys
 
 
-def keys_of(warehouse: Warehouse, existing: dict[int, int]) -> FakeDesk:
+def keys_of(warehouse: Warehouse, existing: dict[int, int]) -> FakeEnvironment:
     """Let the desk compare keys as the engine does; ``existing`` maps k to a _seq."""
 
     def compare(files: Sequence[NewFile]) -> KeyConflicts:
@@ -384,8 +396,8 @@ def keys_of(warehouse: Warehouse, existing: dict[int, int]) -> FakeDesk:
         columns = zip(*found, strict=True) if found else ([], [], [])
         return KeyConflicts(*(np.array(column, np.int64) for column in columns))
 
-    warehouse.desk.conflicts = compare
-    return warehouse.desk
+    warehouse.environment.conflicts = compare
+    return warehouse.environment
 
 
 def put_keys(box: Path) -> None:
@@ -396,10 +408,10 @@ def put_keys(box: Path) -> None:
 
 def test_packages_with_keys_that_exist_are_set_aside(warehouse: Warehouse, box: Path) -> None:
     put_keys(box)
-    desk = keys_of(warehouse, {2: 5})
+    environment = keys_of(warehouse, {2: 5})
     report = warehouse.load(make_table(key=KEY), box / "*", source="feed")
     # a and b repeat the key 2; c repeats only a key of b, which is not stored.
-    assert desk.states() == {"a.csv": "set_aside", "b.csv": "set_aside", "c.csv": "loaded"}
+    assert environment.states() == {"a.csv": "set_aside", "b.csv": "set_aside", "c.csv": "loaded"}
     assert "1 of 2 rows" in str(report.packages[0].reason)
     assert warehouse.rows("k, s") == [(3, "c"), (4, "c")]
     assert report.rows == 2
@@ -411,7 +423,7 @@ def test_copy_with_keys_that_exist_fails(warehouse: Warehouse, box: Path) -> Non
     keys_of(warehouse, {})
     with pytest.raises(DuplicateKeyError, match=r"b\.csv"):
         warehouse.load(make_table(key=KEY), box / "*")
-    assert (warehouse.desk.commits, warehouse.on_disk()) == ([], set())
+    assert (warehouse.environment.commits, warehouse.on_disk()) == ([], set())
 
 
 def test_rows_with_keys_that_exist_are_ignored(warehouse: Warehouse, box: Path) -> None:
@@ -419,14 +431,14 @@ def test_rows_with_keys_that_exist_are_ignored(warehouse: Warehouse, box: Path) 
     keys_of(warehouse, {1: 5})
     report = warehouse.load(make_table({"on_conflict": "ignore"}, KEY), box / "*")
     assert warehouse.rows("k, s") == [(2, "a"), (3, "b"), (4, "c")]
-    assert [(package.rows, package.rejected) for package in warehouse.desk.packages] == [
+    assert [(package.rows, package.rejected) for package in warehouse.environment.packages] == [
         (1, 1),
         (1, 1),
         (1, 1),
     ]
     assert (report.rows, report.rejected) == (3, 3)
-    assert warehouse.desk.commits[0].replaced == ()
-    assert [f.rows for f in warehouse.desk.files if f.kind == FILE_DELETES] == [3]
+    assert warehouse.environment.commits[0].replaced == ()
+    assert [f.rows for f in warehouse.environment.files if f.kind == FILE_DELETES] == [3]
     assert tidy(warehouse)
 
 
@@ -436,16 +448,16 @@ def test_rows_with_keys_that_exist_replace(warehouse: Warehouse, box: Path) -> N
     report = warehouse.load(make_table({"on_conflict": "replace"}, KEY), box / "*")
     assert warehouse.rows("k, s") == [(1, "a"), (2, "b"), (3, "c"), (4, "c")]
     assert report.rows == 6
-    assert 5 in warehouse.desk.commits[0].replaced
-    assert len(warehouse.desk.commits[0].replaced) == 3
+    assert 5 in warehouse.environment.commits[0].replaced
+    assert len(warehouse.environment.commits[0].replaced) == 3
 
 
 def test_keys_without_conflicts(warehouse: Warehouse, box: Path) -> None:
     put(box, "a.csv", [(hour(1), 1, 0.5, "a")])
-    warehouse.desk.conflicts = lambda files: NONE
+    warehouse.environment.conflicts = lambda files: NONE
     for policy in ("reject", "ignore", "replace"):
         put(box, "a.csv", [(hour(1), 1, 0.5, policy)])
-        warehouse.desk.packages.clear()
+        warehouse.environment.packages.clear()
         warehouse.load(make_table({"on_conflict": policy}, KEY), box / "*")
     assert len(warehouse.rows()) == 3
 

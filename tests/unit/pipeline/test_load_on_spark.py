@@ -52,7 +52,7 @@ def test_many_packages_in_many_tasks(warehouse: Warehouse, tmp_path: Path) -> No
     assert (record.state, record.rows, record.tasks_done) == ("committed", 600, record.tasks)
     assert record.tasks > 1
     assert warehouse.load(make_table(), tmp_path / "in" / "*", source="feed").rows == 0
-    assert warehouse.on_disk() == {file.path for file in warehouse.desk.files}
+    assert warehouse.on_disk() == {file.path for file in warehouse.environment.files}
 
 
 def test_copy_fails_with_the_reason_of_its_task(warehouse: Warehouse, tmp_path: Path) -> None:
@@ -61,4 +61,4 @@ def test_copy_fails_with_the_reason_of_its_task(warehouse: Warehouse, tmp_path: 
     handle = warehouse.submit(make_table(), tmp_path / "in" / "*")
     with pytest.raises(RowsRejectedError, match=r"b\.csv"):
         handle.wait(TIMEOUT_S)
-    assert warehouse.desk.commits == []
+    assert warehouse.environment.commits == []

@@ -15,7 +15,7 @@ from tidemill.catalog.model import FILE_LATE, FILE_REJECTED, FILE_REPLACED, FILE
 from tidemill.errors import CorruptLogError
 from tidemill.history.storage import Storage
 from tidemill.hot.table import HotTable
-from tidemill.hot.view import View
+from tidemill.hot.view import HotView
 from tidemill.pipeline.move import Move, frames_between, move_segments, plan_move
 from tidemill.stream.leaving import Leaving
 from tidemill.stream.relation import FileScan
@@ -99,7 +99,7 @@ def test_a_damaged_frame_ends_the_move(tmp_path: Path) -> None:
 # -- the plan and its tasks
 
 
-def _plan(hot: HotTable, view: View, upto: int, folder: Path) -> Move:
+def _plan(hot: HotTable, view: HotView, upto: int, folder: Path) -> Move:
     dead = hot.published.replaced_up_to(upto)
     rows = Leaving.of(view, upto, dead, dead)
     return plan_move("job", hot.table, rows, hot.log.segments, Storage(str(folder)), "a test")

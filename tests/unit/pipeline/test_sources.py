@@ -37,7 +37,7 @@ class Feed:
         self.poller = self.make_poller()
 
     def make_poller(self) -> SourcePoller:
-        poller = SourcePoller(self.submit, self.warehouse.desk.known, self.warehouse.clock)
+        poller = SourcePoller(self.submit, self.warehouse.environment.known, self.warehouse.clock)
         poller.follow([self.source])
         return poller
 
@@ -235,10 +235,10 @@ def _fall_if(feed: Feed, handle: JobHandle) -> JobHandle:
     """A job that ended, or that failed if the poison was in it."""
     handle.wait(TIMEOUT_S)
     if feed.poison:
-        commit = feed.warehouse.desk.commits.pop()
+        commit = feed.warehouse.environment.commits.pop()
         names = {package.name for package in commit.packages}
-        packages = feed.warehouse.desk.packages
-        feed.warehouse.desk.packages = [each for each in packages if each.name not in names]
+        packages = feed.warehouse.environment.packages
+        feed.warehouse.environment.packages = [each for each in packages if each.name not in names]
         handle._entry.error = PipelineError("the worker died")
     return handle
 
@@ -285,7 +285,7 @@ def test_a_dropped_source_is_looked_at_no_more(feed: Feed) -> None:
             assert gate.wait(TIMEOUT_S)
             return super().run(context)
 
-    handle = feed.warehouse.pipeline.submit(Slow(job.plan, job.desk, job.clock))
+    handle = feed.warehouse.pipeline.submit(Slow(job.plan, job.environment, job.clock))
     feed.put("a")
     feed.poller._submit = lambda source, packages: handle
     feed.poller.look()
@@ -300,7 +300,7 @@ def test_a_dropped_source_is_looked_at_no_more(feed: Feed) -> None:
 def test_the_thread_loads_by_itself(feed: Feed) -> None:
     feed.put("a")
     loaded = threading.Event()
-    feed.warehouse.desk.before_commit = loaded.set
+    feed.warehouse.environment.before_commit = loaded.set
     feed.poller.start()
     feed.poller.start()
     try:

@@ -7,7 +7,7 @@ import random
 import duckdb
 import pytest
 
-from tidemill.sql.maintain.lookups import FOUND, LookupPlan, plan_lookup
+from tidemill.sql.maintain.key_joins import FOUND, KeyJoinPlan, plan_lookup
 from tidemill.sql.maintain.plan import DigestParts, ViewParts
 
 KEPT = (
@@ -41,7 +41,7 @@ NOT_KEPT = (
 SHOWN = ("k0", "k1", "s0", "s1")
 
 
-def plan_of(final: str) -> LookupPlan | None:
+def plan_of(final: str) -> KeyJoinPlan | None:
     digest = DigestParts(
         *("t", "", "", SHOWN[:2], SHOWN[2:], None, None, True, SHOWN[:2], (), False, None, "")
     )

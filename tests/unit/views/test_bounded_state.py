@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from tidemill.digests.batch import Rows
-from tidemill.hot.view import TIME_US_MAX, TIME_US_MIN
+from tidemill.hot.view import AFTER_ALL_US, BEFORE_ALL_US
 from tidemill.views.bounded_state import CHUNK_ROWS_MIN, BoundedState, Narrow, Share, TooLarge
 
 
@@ -46,7 +46,7 @@ class Counted:
         return 0
 
 
-def state_of(kept: Counted, cut_us: int = TIME_US_MIN) -> BoundedState:
+def state_of(kept: Counted, cut_us: int = BEFORE_ALL_US) -> BoundedState:
     state = BoundedState("ts", lambda *_: pa.table({}))
     state.begin(kept, cut_us)
     return state
@@ -62,7 +62,7 @@ def many(count: int) -> Rows:
 
 def test_it_knows_the_times_of_its_rows() -> None:
     state = state_of(Counted())
-    assert (state.oldest_us, state.newest_us) == (TIME_US_MAX, TIME_US_MIN)
+    assert (state.oldest_us, state.newest_us) == (AFTER_ALL_US, BEFORE_ALL_US)
     state.take_rows(rows(5, 3))
     state.take_rows(rows(4, 9))
     assert (state.oldest_us, state.newest_us) == (3, 9)

@@ -9,7 +9,7 @@ from views_kit import COUNTED, digests_of, make
 from tidemill.digests.batch import Rows
 from tidemill.digests.definition import Digest
 from tidemill.engine import Database
-from tidemill.views.states import family_of, make_kept
+from tidemill.views.states import family_of, make_states
 
 ROWS = pa.table(
     {
@@ -29,7 +29,7 @@ def digest(db: Database) -> Digest:
 
 def shown(db: Database, digest: Digest, may_be_dense: bool, *batches: pa.Table) -> list[object]:
     """The groups after some batches, through the SELECT that readers use."""
-    kept = make_kept([digest], db._duck, may_be_dense)
+    kept = make_states([digest], db._duck, may_be_dense)
     for batch in batches:
         kept.absorb(Rows(batch))
     assert kept.kind.startswith("dense" if may_be_dense else "levels")
@@ -50,7 +50,7 @@ def test_both_hold_the_same_groups(db: Database, digest: Digest) -> None:
 def test_partials_are_taken_in_like_rows(db: Database, digest: Digest) -> None:
     partials, _ = db._duck.query(digest.partial, {}, {"tm_rows": ROWS}, exact=True)
     for may_be_dense in (True, False):
-        kept = make_kept([digest], db._duck, may_be_dense)
+        kept = make_states([digest], db._duck, may_be_dense)
         kept.absorb_partials(digest.table_id, partials)
         kept.absorb_partials(digest.table_id, partials)
         sql = kept.select(digest.table_id, "state", lambda _: False)
@@ -60,10 +60,10 @@ def test_partials_are_taken_in_like_rows(db: Database, digest: Digest) -> None:
 
 
 def test_groups_of_arrays_stay_where_they_are(db: Database, digest: Digest) -> None:
-    dense = make_kept([digest], db._duck, True)
+    dense = make_states([digest], db._duck, True)
     dense.absorb(Rows(ROWS))
     assert dense.is_steady(digest.table_id)
-    assert not make_kept([digest], db._duck, False).is_steady(digest.table_id)
+    assert not make_states([digest], db._duck, False).is_steady(digest.table_id)
 
 
 def test_digests_of_one_grouping_are_fed_together(db: Database) -> None:
@@ -82,6 +82,6 @@ def test_a_family_is_held_by_one_state(db: Database) -> None:
     make(db, COUNTED, "a")
     make(db, "SELECT k, max(v) AS most FROM s GROUP BY k", "b")
     digests = digests_of(db)
-    kept = make_kept(digests, db._duck, True)
+    kept = make_states(digests, db._duck, True)
     kept.absorb(Rows(ROWS))
     assert [kept.groups(each.table_id) for each in digests] == [3, 3]

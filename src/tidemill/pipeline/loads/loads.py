@@ -24,7 +24,7 @@ from tidemill.pipeline.jobs import JobHandle, Pipeline
 from tidemill.pipeline.lifetime import Lifetime
 from tidemill.pipeline.load import (
     COPY,
-    DigestDesk,
+    DigestWriting,
     Load,
     LoadJob,
     LoadReport,
@@ -33,7 +33,7 @@ from tidemill.pipeline.load import (
 )
 from tidemill.pipeline.loading import KNOWN, Taken
 from tidemill.pipeline.loads.appending import Appending
-from tidemill.pipeline.loads.desk import WarehouseLoadDesk
+from tidemill.pipeline.loads.environment import WarehouseLoadEnvironment
 from tidemill.pipeline.loads.loaded import FileState, look_up, record
 from tidemill.pipeline.loads.options import SourceOptions, option_texts
 from tidemill.pipeline.packages import Listed, list_packages
@@ -60,7 +60,7 @@ class Loads:
     def __init__(
         self,
         catalog: Catalog,
-        desk: WarehouseLoadDesk,
+        environment: WarehouseLoadEnvironment,
         appending: Appending,
         pipeline: Pipeline,
         storage: Storage,
@@ -70,14 +70,14 @@ class Loads:
     ) -> None:
         """``publish`` is called with a table whose history a COPY has changed."""
         self._catalog = catalog
-        self._desk = desk
+        self._environment = environment
         self._appending = appending
         self._pipeline = pipeline
         self._storage = storage
         self._publish = publish
         self._clock = clock
         self.poller = SourcePoller(
-            self._submit_source, desk.known, clock, may_load=life.allows_background
+            self._submit_source, environment.known, clock, may_load=life.allows_background
         )
 
     def start(self) -> None:
@@ -97,11 +97,11 @@ class Loads:
 
     def look_up(self, table: Table, path: Path) -> FileState | None:
         """A file for a streaming table; None if it was loaded before, as it is."""
-        return look_up(self._catalog, self._desk.hot(table.table_id), table, path)
+        return look_up(self._catalog, self._environment.hot(table.table_id), table, path)
 
     def store(self, table: Table, file: FileState, checked: Checked) -> AppendResult:
         """Store the rows of a file, and that it was loaded, in one append."""
-        hot, count = self._desk.hot(table.table_id), sum(b.num_rows for b in checked.batches)
+        hot, count = self._environment.hot(table.table_id), sum(b.num_rows for b in checked.batches)
         package = record(file, count, len(checked.rejects), self._clock.now_us())
         rows = tuple(batch for batch in checked.batches if batch.num_rows)
         with hot.holding_log():
@@ -143,7 +143,7 @@ class Loads:
         sizes = {each.name: each for each in packages}
         return {
             known.name: known.digest
-            for known in self._desk.known(table.table_id, list(sizes))
+            for known in self._environment.known(table.table_id, list(sizes))
             if known.state == LOADED and is_as_recorded(sizes[known.name], known)
         }
 
@@ -172,7 +172,7 @@ class Loads:
         return self._submit(Load(table, self._storage, *what))
 
     def _submit(self, load: Load) -> JobHandle[LoadReport]:
-        digests = DigestDesk(self._catalog)
-        hot = self._desk.hot(load.table.table_id)
-        job = _LoadJob(load, self._desk, self._clock, digests, hot=hot)
+        digests = DigestWriting(self._catalog)
+        hot = self._environment.hot(load.table.table_id)
+        job = _LoadJob(load, self._environment, self._clock, digests, hot=hot)
         return self._pipeline.submit(job, LOAD_PRIORITY)

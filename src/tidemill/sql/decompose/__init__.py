@@ -34,7 +34,7 @@ from tidemill.sql.decompose.plan import (
     Refused,
     sql_of,
 )
-from tidemill.sql.decompose.rows import split_rows
+from tidemill.sql.decompose.row_blocks import split_rows
 
 __all__ = ["MERGE_SOURCE", "Decomposition", "NotDecomposable", "decompose", "sql_of"]
 

@@ -6,9 +6,10 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from tidemill.sql.calls import SEQ, Call, read_call
+from tidemill.sql.calls import Call, read_call
 from tidemill.sql.maintain.checks import ViewTables
 from tidemill.sql.windows import window_call
+from tidemill.types import SEQ
 
 SESSIONS = "tm_sessions_"
 SEQ_COLUMN = (SEQ, "BIGINT")

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
-from tidemill.sql.calls import SEQ, Call
+from tidemill.sql.calls import Call
 from tidemill.sql.decompose import free_prefixes
 from tidemill.sql.decompose.plan import Refused
 from tidemill.sql.maintain import checks, expand, naming
@@ -36,6 +36,7 @@ from tidemill.sql.passes import (
     shorten_lists,
 )
 from tidemill.sql.scopes import unbound_tables
+from tidemill.types import SEQ
 
 Definitions = Callable[[str], exp.Expression | None]
 """The query of a view, by its name."""

@@ -25,7 +25,7 @@ import sqlglot
 from sqlglot import exp
 
 from tidemill.errors import DefinitionError, QueryError, UnsupportedError
-from tidemill.sql.calls import SEQ, Call
+from tidemill.sql.calls import Call
 from tidemill.sql.decompose import (
     MERGE_SOURCE,
     Decomposition,
@@ -70,7 +70,7 @@ from tidemill.sql.maintain.refusals import EVERY_ROW, refusal
 from tidemill.sql.maintain.sessions import split_sessions, take_conditions
 from tidemill.sql.passes import run_passes
 from tidemill.sql.scopes import Scope, given_names
-from tidemill.types import SqlType
+from tidemill.types import SEQ, SqlType
 
 _REFERENCES = re.compile(rf'"?{REFERENCE}(\d+)"?')
 _TWO = "two streams meet without being grouped"

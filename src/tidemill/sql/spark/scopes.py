@@ -39,7 +39,7 @@ class Field:
 
 
 @dataclass(eq=False)
-class Source:
+class SparkFromItem:
     """An item of FROM."""
 
     alias: str
@@ -60,7 +60,7 @@ class Source:
 class SparkScope:
     """The sources of one SELECT, and of the SELECT around it where that may be seen."""
 
-    sources: list[Source] = field(default_factory=list)
+    sources: list[SparkFromItem] = field(default_factory=list)
     merged: dict[str, Field] = field(default_factory=dict)
     outer: SparkScope | None = None
     outer_allowed: bool = False
@@ -88,7 +88,7 @@ class SparkScope:
         self.outer_used = True
         return found
 
-    def star(self, source: Source | None = None) -> Iterator[Field]:
+    def star(self, source: SparkFromItem | None = None) -> Iterator[Field]:
         """The columns of ``*`` or ``t.*``, those joined by USING once and first."""
         if source is not None:
             yield from source.fields

@@ -12,7 +12,7 @@ from tidemill.sql.spark.aggregates import Aggregates
 from tidemill.sql.spark.expressions import Relation
 from tidemill.sql.spark.kinds import kind_of
 from tidemill.sql.spark.literals import name_literal
-from tidemill.sql.spark.scopes import Field, Place, Source, SparkScope
+from tidemill.sql.spark.scopes import Field, Place, SparkFromItem, SparkScope
 from tidemill.sql.spark.values import refuse, what
 
 ColumnsOf = Callable[[exp.Table], Mapping[str, object] | None]
@@ -64,7 +64,9 @@ class Sources(Aggregates):
             sql += self._join(join, word, item, source, scope)
         return f" FROM {sql}"
 
-    def _join(self, join: exp.Join, word: str, item: str, source: Source, scope: SparkScope) -> str:
+    def _join(
+        self, join: exp.Join, word: str, item: str, source: SparkFromItem, scope: SparkScope
+    ) -> str:
         named = {"semi": "LEFT SEMI", "anti": "LEFT ANTI"}.get(word, word.upper())
         if word == "cross":
             scope.sources.append(source)
@@ -80,7 +82,9 @@ class Sources(Aggregates):
             scope.sources.remove(source)
         return f" {named} JOIN {item} ON {condition}"
 
-    def _using(self, names: list[exp.Expr], word: str, source: Source, scope: SparkScope) -> str:
+    def _using(
+        self, names: list[exp.Expr], word: str, source: SparkFromItem, scope: SparkScope
+    ) -> str:
         parts = []
         for name in names:
             left = scope.find(exp.column(exp.to_identifier(name.name)))
@@ -100,7 +104,7 @@ class Sources(Aggregates):
             scope.merged[name.name.lower()] = Field(left.name, shown, one.kind, origins=origins)
         return " AND ".join(parts)
 
-    def _item(self, node: exp.Expr) -> tuple[str, Source]:
+    def _item(self, node: exp.Expr) -> tuple[str, SparkFromItem]:
         """A FROM item's SQL under an alias of its own, and what it shows."""
         alias = self.alias()
         if isinstance(node, exp.Subquery | exp.Values):
@@ -125,7 +129,7 @@ class Sources(Aggregates):
                 return defined[node.name.lower()]
         return None
 
-    def _table(self, node: exp.Table, alias: str) -> tuple[str, Source]:
+    def _table(self, node: exp.Table, alias: str) -> tuple[str, SparkFromItem]:
         columns = self.columns_of(node)
         if columns is None:
             refuse(f'table "{node.name}" cannot be read by Spark SQL')
@@ -155,10 +159,10 @@ def fields_of(alias: str, relation: Relation) -> list[Field]:
     ]
 
 
-def _source(node: exp.Expr, alias: exp.Expr | None, fields: list[Field]) -> Source:
+def _source(node: exp.Expr, alias: exp.Expr | None, fields: list[Field]) -> SparkFromItem:
     names = renamed(alias, [field.name for field in fields])
     named = [replace(field, name=name) for field, name in zip(fields, names, strict=True)]
-    return Source(node.alias_or_name or f"unnamed {id(node)}", named)
+    return SparkFromItem(node.alias_or_name or f"unnamed {id(node)}", named)
 
 
 def renamed(alias: exp.Expr | None, names: list[str | None]) -> list[str | None]:

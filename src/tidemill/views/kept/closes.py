@@ -19,7 +19,7 @@ from tidemill.errors import UnsupportedError
 from tidemill.sql.passes import run_passes
 from tidemill.types import Column
 from tidemill.views.kept.definition import OFFSET_ZERO, TIME_NAME, Definition
-from tidemill.views.kept.desk import Answer, Desk
+from tidemill.views.kept.environment import Answer, KeptEnvironment
 from tidemill.views.kept.ledger import Ledger
 from tidemill.views.kept.passes import MANY_CLOSES_PASSES, ONE_CLOSE_PASSES, KeptState
 from tidemill.views.kept.reads import Read, reads_of
@@ -66,14 +66,14 @@ def close_query(
     return single, finished(many.tree, own, TIME_NAME)
 
 
-def describe_closes(definition: Definition, desk: Desk) -> Answer:
+def describe_closes(definition: Definition, environment: KeptEnvironment) -> Answer:
     """The columns of the answers; nothing is read, as no row is as old as that."""
-    tree, snapshot = definition.tree(), desk.snapshot()
+    tree, snapshot = definition.tree(), environment.snapshot()
     reads = reads_of(tree, snapshot)
     grid_of(reads)
     single, _ = close_query(tree, snapshot, own_time=False)
     none = exp.select("*").from_(exp.Subquery(this=single)).limit(0)
-    return desk.evaluate(none, 0, _bounds(reads[0].time, 0, 0, 0))
+    return environment.evaluate(none, 0, _bounds(reads[0].time, 0, 0, 0))
 
 
 def _bounds(column: Column, low_us: int, high_us: int, end_us: int) -> dict[str, object]:
@@ -85,16 +85,16 @@ class Closes:
     def __init__(
         self,
         definition: Definition,
-        desk: Desk,
+        environment: KeptEnvironment,
         streams: Streams,
         ledger: Ledger,
         time: Column,
         own_time: bool,
     ) -> None:
-        tree, snapshot = definition.tree(), desk.snapshot()
+        tree, snapshot = definition.tree(), environment.snapshot()
         reads = reads_of(tree, snapshot)
         self._definition = definition
-        self._desk = desk
+        self._environment = environment
         self._streams = streams
         self._ledger = ledger
         self._time = time
@@ -176,8 +176,8 @@ class Closes:
         end_us = self._end_us(last)
         bounds = _bounds(self._column, low_us, high_us, end_us)
         if self._many is not None and last > first:
-            return self._desk.evaluate(self._many, self._end_us(first), bounds)[0]
-        answer, _ = self._desk.evaluate(self._single, end_us, bounds)
+            return self._environment.evaluate(self._many, self._end_us(first), bounds)[0]
+        answer, _ = self._environment.evaluate(self._single, end_us, bounds)
         if self._own_time:
             return answer
         return with_time(answer, end_us, self._time.name, self._time)

@@ -15,8 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tidemill.digests.index import KeyIndex
-from tidemill.sql.calls import SEQ
-from tidemill.types import Column, quote
+from tidemill.types import SEQ, Column, quote
 
 Run = Callable[[str, Mapping[str, pa.Table]], pa.Table]
 Numbers = npt.NDArray[np.int64]

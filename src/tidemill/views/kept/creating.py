@@ -16,7 +16,7 @@ from tidemill.types import Column, SqlType
 from tidemill.views.defining import check_settled
 from tidemill.views.kept.closes import describe_closes
 from tidemill.views.kept.definition import TIME_NAME, Definition, StreamBegin
-from tidemill.views.kept.desk import Answer, Desk
+from tidemill.views.kept.environment import Answer, KeptEnvironment
 from tidemill.views.kept.keys_apart import check_keys_apart
 from tidemill.views.kept.reads import check_reads, leading, reads_of
 from tidemill.views.kept.row_query import describe_rows, row_query
@@ -25,12 +25,16 @@ from tidemill.views.kept.streams import ClockOf, streams_behind, time_of
 from tidemill.views.kept.ticks import describe_ticks
 
 
-def design(statement: st.CreateKeptQuery, desk: Desk, clock_of: ClockOf) -> NewTable:
+def design(
+    statement: st.CreateKeptQuery, environment: KeptEnvironment, clock_of: ClockOf
+) -> NewTable:
     """The table to be made; raises if the query cannot be kept with its slide."""
-    snapshot = desk.snapshot()
+    snapshot = environment.snapshot()
     reads = reads_of(statement.query, snapshot)
     if not reads:  # perhaps a name is wrong, which is better to know
-        desk.evaluate(exp.select("*").from_(exp.Subquery(this=statement.query.copy())).limit(0), 0)
+        environment.evaluate(
+            exp.select("*").from_(exp.Subquery(this=statement.query.copy())).limit(0), 0
+        )
     check_reads(reads)
     names = tuple(dict.fromkeys(read.table.name for read in reads))
     if statement.name.lower() in {name.lower() for name in names}:
@@ -49,7 +53,7 @@ def design(statement: st.CreateKeptQuery, desk: Desk, clock_of: ClockOf) -> NewT
     definition = Definition(
         statement.query_text,
         statement.slide,
-        tuple(_begin(table, desk) for table in streams),
+        tuple(_begin(table, environment) for table in streams),
         names,
         _common_clock(streams, clock_of),
         snapshot.snapshot_id,
@@ -57,7 +61,7 @@ def design(statement: st.CreateKeptQuery, desk: Desk, clock_of: ClockOf) -> NewT
     if statement.slide.every_row:
         query = row_query(definition, snapshot, None)
         check_retention(query.read, query.sides)
-    columns = _columns(statement, definition, _describe(definition, desk), streams[0])
+    columns = _columns(statement, definition, _describe(definition, environment), streams[0])
     return NewTable(
         statement.name,
         STREAMING,
@@ -68,8 +72,8 @@ def design(statement: st.CreateKeptQuery, desk: Desk, clock_of: ClockOf) -> NewT
     )
 
 
-def _begin(table: Table, desk: Desk) -> StreamBegin:
-    return StreamBegin(table.table_id, table.name, desk.hot(table).view().published_seq)
+def _begin(table: Table, environment: KeptEnvironment) -> StreamBegin:
+    return StreamBegin(table.table_id, table.name, environment.hot(table).view().published_seq)
 
 
 def _common_clock(streams: tuple[Table, ...], clock_of: ClockOf) -> int | None:
@@ -78,13 +82,13 @@ def _common_clock(streams: tuple[Table, ...], clock_of: ClockOf) -> int | None:
     return min((clock for clock in clocks if clock is not None), default=None)
 
 
-def _describe(definition: Definition, desk: Desk) -> Answer:
+def _describe(definition: Definition, environment: KeptEnvironment) -> Answer:
     if definition.slide.every_row:
-        return describe_rows(definition, desk)
+        return describe_rows(definition, environment)
     return (
-        describe_closes(definition, desk)
+        describe_closes(definition, environment)
         if definition.slide.on_close
-        else describe_ticks(definition, desk)
+        else describe_ticks(definition, environment)
     )
 
 
@@ -142,7 +146,7 @@ def gives_time(definition: Definition) -> bool:
     )
 
 
-def has_own_time(definition: Definition, table: Table, desk: Desk) -> bool:
+def has_own_time(definition: Definition, table: Table, environment: KeptEnvironment) -> bool:
     """Whether the time of the answers in a table is a column of the query."""
-    answer, _ = _describe(definition, desk)
+    answer, _ = _describe(definition, environment)
     return len(answer.column_names) == len(table.columns)

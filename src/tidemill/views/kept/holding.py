@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from tidemill.digests.arrays import Growing
 from tidemill.hot import keys
-from tidemill.sql.calls import SEQ
+from tidemill.types import SEQ
 
 Numbers = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]

@@ -16,19 +16,21 @@ import pyarrow as pa
 
 from tidemill.catalog.model import Table
 from tidemill.hot.crash import point
-from tidemill.views.kept.desk import Desk
+from tidemill.views.kept.environment import KeptEnvironment
 
 NOTE_EVERY_S = 5.0
 
 
 class Ledger:
-    def __init__(self, desk: Desk, table: Table, source: str, is_noted: bool = False) -> None:
+    def __init__(
+        self, environment: KeptEnvironment, table: Table, source: str, is_noted: bool = False
+    ) -> None:
         """``is_noted``: every offset, also of evaluations without answers."""
         self.table = table
         self.source = source
         self.rows_out = 0
-        self._desk = desk
-        self._noted = desk.hot(table).offsets.newest().get(source)
+        self._environment = environment
+        self._noted = environment.hot(table).offsets.newest().get(source)
         self._reached = self._noted
         self._noted_at_s = time.monotonic()
         self._is_noted = is_noted
@@ -42,7 +44,7 @@ class Ledger:
         """Store the answers of an evaluation and how far it came."""
         if answers.num_rows:
             point("kept.evaluated")
-            self._desk.append(self.table, answers, self.source, offset)
+            self._environment.append(self.table, answers, self.source, offset)
             point("kept.stored")
             self.rows_out += answers.num_rows
             self._note(offset)
@@ -52,7 +54,7 @@ class Ledger:
 
     def newest_in(self, first: int, last: int) -> int:
         """The newest offset of a range that was stored; ``first - 1`` if there is none."""
-        known = self._desk.hot(self.table).offsets.of(self.source)
+        known = self._environment.hot(self.table).offsets.of(self.source)
         if known is None:
             return first - 1
         if known.floor is not None and last < known.floor:
@@ -63,7 +65,7 @@ class Ledger:
     def close(self) -> None:
         """Note how far the query came without answers since."""
         if self._reached is not None and self._reached != self._noted:
-            self._desk.note(self.table, self.source, self._reached)
+            self._environment.note(self.table, self.source, self._reached)
             point("kept.noted")
             self._note(self._reached)
 

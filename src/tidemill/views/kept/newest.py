@@ -24,8 +24,7 @@ import pyarrow as pa
 
 from tidemill.digests.arrays import NotPackable
 from tidemill.hot import keys
-from tidemill.sql.calls import SEQ
-from tidemill.types import Column, quote
+from tidemill.types import SEQ, Column, quote
 from tidemill.views.kept.coding import Codes, JoinedCodes, Run, codes_for
 from tidemill.views.kept.holding import HeldRows, Mask, Numbers, numbers
 from tidemill.views.kept.tagging import ROW, TIME

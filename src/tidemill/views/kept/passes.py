@@ -22,10 +22,11 @@ from tidemill.catalog.model import Snapshot
 from tidemill.errors import UnsupportedError
 from tidemill.federation.resolving import put_reference
 from tidemill.sql import hidden
-from tidemill.sql.calls import SEQ, show_seq, shows_seq
+from tidemill.sql.calls import show_seq, shows_seq
 from tidemill.sql.names import position_of
 from tidemill.sql.passes import Pass, QueryState, bind_now, expand_prev
 from tidemill.sql.scopes import enclosing_select, unbound_tables
+from tidemill.types import SEQ
 from tidemill.views.kept import before, narrow, sides, tagging
 from tidemill.views.kept.before import Before
 from tidemill.views.kept.one_window import fix_window

@@ -21,11 +21,10 @@ from sqlglot import exp
 from tidemill.catalog.model import Table
 from tidemill.clock import from_us
 from tidemill.hot import keys
-from tidemill.sql.calls import SEQ
-from tidemill.types import Column
+from tidemill.types import SEQ, Column
 from tidemill.views.kept.before import with_before
 from tidemill.views.kept.definition import Definition
-from tidemill.views.kept.desk import Desk
+from tidemill.views.kept.environment import KeptEnvironment
 from tidemill.views.kept.holding import numbers
 from tidemill.views.kept.newest import NewestRows, alone
 from tidemill.views.kept.row_query import WINDOWS, RowQuery, arrived_query, row_query
@@ -53,14 +52,14 @@ class RowAnswers:
     def __init__(
         self,
         definition: Definition,
-        desk: Desk,
+        environment: KeptEnvironment,
         reads: StreamReads,
         clock_of: ClockOf,
         time: Column,
         own_time: bool,
     ) -> None:
         self._definition = definition
-        self._desk = desk
+        self._environment = environment
         self._reads = reads
         self._clock_of = clock_of
         self._time = time
@@ -73,7 +72,7 @@ class RowAnswers:
 
     def query(self) -> RowQuery:
         """The query as it is evaluated; the same while no definition changes."""
-        snapshot = self._desk.snapshot()
+        snapshot = self._environment.snapshot()
         if self._known is None or self._known[0] != snapshot.definition_id:
             query = row_query(self._definition, snapshot, self._own_time)
             self._known = (snapshot.definition_id, query)
@@ -82,7 +81,7 @@ class RowAnswers:
     def sides(self, query: RowQuery) -> Sides:
         """The other streams that rows are joined with."""
         if self._known_sides is None or self._known_sides[0] is not query:
-            made = Sides(query.sides, self._desk, self._clock_of)
+            made = Sides(query.sides, self._environment, self._clock_of)
             self._known_sides = (query, made)
         return self._known_sides[1]
 
@@ -127,7 +126,7 @@ class RowAnswers:
         windows = with_before(windows, query.before)
         if query.is_narrow:
             windows = _of_their_time(windows, query.time.name)
-        return self._desk.run(query.tagged, {}, {WINDOWS: windows, **others})[0]
+        return self._environment.run(query.tagged, {}, {WINDOWS: windows, **others})[0]
 
     def _windows(self, table: Table, rows: pa.Table, query: RowQuery, is_loaded: bool) -> pa.Table:
         if query.read.call is None:
@@ -145,7 +144,7 @@ class RowAnswers:
         assert call.rows is not None
 
         def run(sql: str, sources: Mapping[str, pa.Table]) -> pa.Table:
-            return self._desk.run(sql, {}, sources, exact=True)[0]
+            return self._environment.run(sql, {}, sources, exact=True)[0]
 
         key = [table.get_column(name) for name in call.partition_by]
         older = partial(self._reads.older, table, query.time)
@@ -158,7 +157,7 @@ class RowAnswers:
         for seq, us in zip(rows.column(SEQ).to_pylist(), times_of(rows, query), strict=True):
             window = windows.filter(pc.equal(windows.column(ROW), seq)).drop_columns([ROW, TIME])
             sources = {WINDOWS: window, **others}
-            answer, _ = self._desk.run(query.single, query.now(int(us)), sources)
+            answer, _ = self._environment.run(query.single, query.now(int(us)), sources)
             parts.append(self._timed(answer, int(us)))
         return pa.concat_tables(parts)
 
@@ -183,7 +182,7 @@ class RowAnswers:
         times = times_of(rows, query).tolist()
         for seq, us in zip(rows.column(SEQ).to_pylist(), times, strict=True):
             self.last_us = us
-            answer, _ = self._desk.evaluate(tree, us, {"tm_hi": seq})
+            answer, _ = self._environment.evaluate(tree, us, {"tm_hi": seq})
             parts.append(self._timed(answer, us))
             if len(parts) == ASKED_AT_ONCE or sum(map(len, parts)) > ASKED_ROWS_MAX:
                 yield Answered(pa.concat_tables(parts), seq)
@@ -193,9 +192,9 @@ class RowAnswers:
 
     def _arrived(self) -> exp.Expression:
         """The same tree with every call, while no definition changes."""
-        definition_id = self._desk.snapshot().definition_id
+        definition_id = self._environment.snapshot().definition_id
         if self._known_arrived is None or self._known_arrived[0] != definition_id:
-            tree = arrived_query(self._definition, self._desk.snapshot())
+            tree = arrived_query(self._definition, self._environment.snapshot())
             self._known_arrived = (definition_id, tree)
         return self._known_arrived[1]
 

@@ -20,7 +20,7 @@ from tidemill.sql.passes import run_passes
 from tidemill.types import Column, SqlType
 from tidemill.views.kept.before import Before
 from tidemill.views.kept.definition import TIME_NAME, Definition
-from tidemill.views.kept.desk import Answer, Desk
+from tidemill.views.kept.environment import Answer, KeptEnvironment
 from tidemill.views.kept.passes import (
     ARRIVED_PASSES,
     MANY_ROWS_PASSES,
@@ -101,12 +101,12 @@ def _own_time(column: Column) -> exp.Expression:
     return exp.Coalesce(this=own, expressions=[instant])
 
 
-def describe_rows(definition: Definition, desk: Desk) -> Answer:
+def describe_rows(definition: Definition, environment: KeptEnvironment) -> Answer:
     """The columns of the answers."""
-    query = row_query(definition, desk.snapshot(), None)
+    query = row_query(definition, environment.snapshot(), None)
     if query.rows is None:
         tree = definition.tree()
-        return desk.evaluate(exp.select("*").from_(exp.Subquery(this=tree)).limit(0), 0)
+        return environment.evaluate(exp.select("*").from_(exp.Subquery(this=tree)).limit(0), 0)
     empty = query.table.schema.append(SEQ_FIELD).empty_table()
     sides = {side.relation: side.table.schema.empty_table() for side in query.sides}
-    return desk.run(query.single, query.now(0), {WINDOWS: empty, **sides})
+    return environment.run(query.single, query.now(0), {WINDOWS: empty, **sides})

@@ -33,7 +33,7 @@ from tidemill.errors import UnsupportedError
 from tidemill.sql.names import table_node
 from tidemill.sql.scopes import Scope, enclosing_select
 from tidemill.types import Column, quote
-from tidemill.views.kept.desk import BEFORE_ALL_US, Desk
+from tidemill.views.kept.environment import BEFORE_ALL_US, KeptEnvironment
 from tidemill.views.kept.newest import like
 from tidemill.views.kept.reads import Read, reads_of
 from tidemill.views.kept.streams import ClockOf, moment, parameter, time_of
@@ -223,9 +223,11 @@ def _conjuncts(node: exp.Expr) -> Iterator[exp.Expr]:
 class Sides:
     """The other streams of a query, as they are needed batch by batch."""
 
-    def __init__(self, sides: Sequence[Side], desk: Desk, clock_of: ClockOf) -> None:
+    def __init__(
+        self, sides: Sequence[Side], environment: KeptEnvironment, clock_of: ClockOf
+    ) -> None:
         self._sides = tuple(sides)
-        self._desk = desk
+        self._environment = environment
         self._clock_of = clock_of
         self._trees: dict[tuple[str, tuple[str, ...]], exp.Expression] = {}
 
@@ -267,7 +269,7 @@ class Sides:
                 values[f"tm_key_{len(used)}"] = distinct.to_pylist()
                 used.append(own)
         tree = self._tree(side, tuple(used))
-        answer, _ = self._desk.evaluate(tree, BEFORE_ALL_US, values, exact=True)
+        answer, _ = self._environment.evaluate(tree, BEFORE_ALL_US, values, exact=True)
         return like(answer, side.table.schema)
 
     def _tree(self, side: Side, used: tuple[str, ...]) -> exp.Expression:

@@ -13,10 +13,9 @@ from sqlglot import exp
 from tidemill.catalog.model import Table
 from tidemill.clock import to_us
 from tidemill.hot.gather import SEQ_FIELD
-from tidemill.sql.calls import SEQ
 from tidemill.sql.names import table_node
-from tidemill.types import Column, quote
-from tidemill.views.kept.desk import BEFORE_ALL_US, Desk
+from tidemill.types import SEQ, Column, quote
+from tidemill.views.kept.environment import BEFORE_ALL_US, KeptEnvironment
 from tidemill.views.kept.newest import like, rows_held
 from tidemill.views.kept.row_query import RowQuery
 from tidemill.views.kept.streams import moment, parameter
@@ -27,8 +26,8 @@ TOP_ROWS_MAX = 1_000
 class StreamReads:
     """Questions to one stream."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, environment: KeptEnvironment) -> None:
+        self._environment = environment
         self._trees: dict[str, exp.Expression] = {}
 
     def least_us(self, table: Table, time: Column, after_seq: int, upto_seq: int) -> int | None:
@@ -39,7 +38,7 @@ class StreamReads:
             least = exp.select(exp.Min(this=_column(time))).from_(table_node(table.name))
             tree = self._trees["least"] = least.where(after, _upto())
         values = {"tm_lo": after_seq, "tm_hi": upto_seq}
-        answer, _ = self._desk.evaluate(tree, BEFORE_ALL_US, values)
+        answer, _ = self._environment.evaluate(tree, BEFORE_ALL_US, values)
         value = answer.column(0)[0].as_py()
         return None if value is None else to_us(value)
 
@@ -48,7 +47,7 @@ class StreamReads:
         until = exp.LTE(this=_column(time), expression=parameter("tm_until", time))
         select = self._tree("older", table, exp.and_(_upto(), until))
         values = {"tm_hi": seq, "tm_until": moment(newest_us, time)}
-        answer, _ = self._desk.evaluate(select, BEFORE_ALL_US, values, exact=True)
+        answer, _ = self._environment.evaluate(select, BEFORE_ALL_US, values, exact=True)
         return like(answer, table.schema.append(SEQ_FIELD))
 
     def newest_of_keys(self, table: Table, query: RowQuery, seq: int) -> pa.Table:
@@ -57,7 +56,7 @@ class StreamReads:
         if tree is None:
             tree = exp.maybe_parse(_held_sql(table, query), dialect="duckdb")
             self._trees["held"] = tree
-        answer, _ = self._desk.evaluate(tree, BEFORE_ALL_US, {"tm_hi": seq}, exact=True)
+        answer, _ = self._environment.evaluate(tree, BEFORE_ALL_US, {"tm_hi": seq}, exact=True)
         return like(answer, table.schema.append(SEQ_FIELD))
 
     def span(
@@ -72,7 +71,7 @@ class StreamReads:
             tree = select.limit(exp.Placeholder(this="tm_count"), copy=False)
         bounds = {"tm_since": moment(low_us, time), "tm_until": moment(high_us, time)}
         values = {**bounds, "tm_hi": seq, "tm_count": count}
-        answer, _ = self._desk.evaluate(tree, BEFORE_ALL_US, values, exact=True)
+        answer, _ = self._environment.evaluate(tree, BEFORE_ALL_US, values, exact=True)
         return like(answer, table.schema.append(SEQ_FIELD))
 
     def _tree(self, name: str, table: Table, where: exp.Expr) -> exp.Select:

@@ -17,7 +17,7 @@ from tidemill.sql.names import table_node
 from tidemill.types import Column
 from tidemill.views.defining import ViewDefinition
 from tidemill.views.kept.definition import Definition
-from tidemill.views.kept.desk import BEFORE_ALL_US, Desk
+from tidemill.views.kept.environment import BEFORE_ALL_US, KeptEnvironment
 from tidemill.views.kept.reads import Read
 
 ClockOf = Callable[[Table], int | None]
@@ -25,15 +25,17 @@ ClockOf = Callable[[Table], int | None]
 
 
 class Streams:
-    def __init__(self, desk: Desk, definition: Definition, clock_of: ClockOf) -> None:
-        self._desk = desk
+    def __init__(
+        self, environment: KeptEnvironment, definition: Definition, clock_of: ClockOf
+    ) -> None:
+        self._environment = environment
         self._definition = definition
         self.clock_of = clock_of
         self._firsts: dict[int, exp.Expression] = {}
 
     def tables(self) -> list[Table]:
         """The streams as the catalog has them now."""
-        snapshot = self._desk.snapshot()
+        snapshot = self._environment.snapshot()
         found = []
         for begin in self._definition.streams:
             table = snapshot.table(begin.table_id)
@@ -55,7 +57,7 @@ class Streams:
         """After the clock was read: see to it that every row written by then can be read. With an
         event clock, rows are shown before it moves."""
         for table in self.tables():
-            hot = self._desk.hot(table)
+            hot = self._environment.hot(table)
             if not hot.progress.is_event:
                 with hot.paused():
                     pass
@@ -79,7 +81,7 @@ class Streams:
             column = time_of(table)
             query = self._firsts.setdefault(table.table_id, _first_query(table, column))
             bounds = {"tm_lo": moment(low_us, column), "tm_hi": moment(high_us, column)}
-            answer, _ = self._desk.evaluate(query, BEFORE_ALL_US, bounds)
+            answer, _ = self._environment.evaluate(query, BEFORE_ALL_US, bounds)
             value = answer.column(0)[0].as_py()
             if value is not None:
                 found.append(to_us(value))

@@ -20,12 +20,12 @@ from collections.abc import Iterator
 
 from sqlglot import exp
 
-from tidemill.sql.calls import SEQ
 from tidemill.sql.decompose.calls import find_aggregates
 from tidemill.sql.decompose.nodes import own_nodes
 from tidemill.sql.hidden import has_rows, leave_out
 from tidemill.sql.now import NOW, bind_now
 from tidemill.sql.scopes import enclosing_select
+from tidemill.types import SEQ
 
 ROW, TIME = "tm_row", "tm_time"
 ANSWER = "tm_answer"

@@ -24,7 +24,7 @@ from tidemill.catalog.model import Snapshot
 from tidemill.sql.passes import run_passes
 from tidemill.types import Column
 from tidemill.views.kept.definition import OFFSET_ZERO, Definition
-from tidemill.views.kept.desk import Answer, Desk
+from tidemill.views.kept.environment import Answer, KeptEnvironment
 from tidemill.views.kept.ledger import Ledger
 from tidemill.views.kept.passes import TICK_PASSES, KeptState
 from tidemill.views.kept.reads import Read, reads_of
@@ -51,17 +51,17 @@ def _reach_us(reads: list[Read]) -> int | None:
     return max(known) if known and len(known) == len(reads) else None
 
 
-def describe_ticks(definition: Definition, desk: Desk) -> Answer:
+def describe_ticks(definition: Definition, environment: KeptEnvironment) -> Answer:
     """The columns of the answers; nothing is read, as no row is as old as that."""
-    query, _ = tick_query(definition.tree(), desk.snapshot())
-    return desk.evaluate(exp.select("*").from_(exp.Subquery(this=query)).limit(0), 0)
+    query, _ = tick_query(definition.tree(), environment.snapshot())
+    return environment.evaluate(exp.select("*").from_(exp.Subquery(this=query)).limit(0), 0)
 
 
 class Ticks:
     def __init__(
         self,
         definition: Definition,
-        desk: Desk,
+        environment: KeptEnvironment,
         streams: Streams,
         ledger: Ledger,
         time: Column,
@@ -69,11 +69,11 @@ class Ticks:
         assert definition.slide.every_us is not None
         self._definition = definition
         self._every_us = definition.slide.every_us
-        self._desk = desk
+        self._environment = environment
         self._streams = streams
         self._ledger = ledger
         self._time = time
-        self._query, self._reach_us = tick_query(definition.tree(), desk.snapshot())
+        self._query, self._reach_us = tick_query(definition.tree(), environment.snapshot())
         self._gap: tuple[int, int] | None = None  # the last tick with new rows, the next one
         self._quiet_us: int | None = None  # before the first answer: what is complete without one
         self.notice: str | None = None
@@ -104,7 +104,7 @@ class Ticks:
             return False
         self._streams.settle()
         at_us = tick * self._every_us
-        answer, _ = self._desk.evaluate(self._query, at_us)
+        answer, _ = self._environment.evaluate(self._query, at_us)
         self._ledger.store(
             with_time(answer, at_us, self._time.name, self._time), OFFSET_ZERO + tick
         )

@@ -16,7 +16,7 @@ from typing import Any
 from sqlglot import exp
 
 from tidemill.sql.fold import constant
-from tidemill.sql.intervals import interval_unit, parse_span
+from tidemill.sql.intervals import interval_unit, parse_interval
 
 _MONTH_US = 31 * 86_400_000_000
 _US = timedelta(microseconds=1)
@@ -124,6 +124,6 @@ def _length(node: exp.Expr) -> _Length | None:
     if isinstance(found, timedelta):
         return _Length(found // _US)
     if isinstance(node, exp.Interval) and isinstance(node.this, exp.Literal):
-        span = parse_span(f"{node.this.name} {interval_unit(node) or ''}".strip())
+        span = parse_interval(f"{node.this.name} {interval_unit(node) or ''}".strip())
         return None if span is None else _Length(span.us, span.months)
     return None

@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidemill.hot import keys
-from tidemill.sql.calls import SEQ
+from tidemill.types import SEQ
 from tidemill.views.kept.holding import Numbers, numbers
 from tidemill.views.kept.tagging import ROW, TIME
 

@@ -40,7 +40,7 @@ def counted(*numbers: int) -> pa.Table:
     return pa.table({"n": pa.array(numbers, pa.int64())})
 
 
-class FakeDesk:
+class FakeEnvironment:
     """Answers what the test says, and notes what is asked, stored and noted."""
 
     def __init__(

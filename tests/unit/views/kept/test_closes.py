@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 import pytest
-from kept_kit import KEPT, SNAPSHOT, TIME, FakeDesk, FakeStreams, body, counted, definition
+from kept_kit import KEPT, SNAPSHOT, TIME, FakeEnvironment, FakeStreams, body, counted, definition
 
 from tidemill.clock import to_us
 from tidemill.errors import UnsupportedError
@@ -20,11 +20,11 @@ LIMITED = "SELECT k FROM TUMBLE(s, ts, INTERVAL '10' MICROSECOND) ORDER BY k LIM
 
 
 def make(
-    desk: FakeDesk, streams: FakeStreams, text: str = TUMBLE, clock_us: int | None = 0
+    environment: FakeEnvironment, streams: FakeStreams, text: str = TUMBLE, clock_us: int | None = 0
 ) -> Closes:
     kept = definition(text, clock_us, on_close=True)
-    ledger = Ledger(desk, KEPT, "kept:9")
-    return Closes(kept, desk, streams, ledger, TIME, False)  # type: ignore[arg-type]
+    ledger = Ledger(environment, KEPT, "kept:9")
+    return Closes(kept, environment, streams, ledger, TIME, False)  # type: ignore[arg-type]
 
 
 def run(closes: Closes) -> None:
@@ -32,7 +32,7 @@ def run(closes: Closes) -> None:
         pass
 
 
-class Asked(FakeDesk):
+class Asked(FakeEnvironment):
     """Answers one row, and notes which windows were asked for, by their starts."""
 
     def __init__(self) -> None:
@@ -77,27 +77,27 @@ def test_which_queries_answer_many_windows_at_once() -> None:
 
 
 def test_a_window_closes_when_the_clock_reaches_its_end() -> None:
-    desk, streams = Asked(), FakeStreams(9, (3,))
-    closes = make(desk, streams)
+    environment, streams = Asked(), FakeStreams(9, (3,))
+    closes = make(environment, streams)
     run(closes)
-    assert desk.spans == []
+    assert environment.spans == []
     streams.clock = 10
     run(closes)
-    assert desk.spans == [(0, 0)]
+    assert environment.spans == [(0, 0)]
     assert (closes.last_us, closes.complete_us) == (10, 20)
 
 
 def test_windows_that_closed_before_are_not_answered() -> None:
-    desk = Asked()
-    run(make(desk, FakeStreams(45, (3, 25)), clock_us=25))
-    assert desk.spans == [(20, 30)]
+    environment = Asked()
+    run(make(environment, FakeStreams(45, (3, 25)), clock_us=25))
+    assert environment.spans == [(20, 30)]
 
 
 def test_windows_that_close_together_are_one_evaluation_if_they_can_be() -> None:
-    desk = Asked()
-    run(make(desk, FakeStreams(40, (3, 13, 23))))
-    assert desk.spans == [(0, 30)]
-    assert desk.asked == [10]
+    environment = Asked()
+    run(make(environment, FakeStreams(40, (3, 13, 23))))
+    assert environment.spans == [(0, 30)]
+    assert environment.asked == [10]
     one_by_one = Asked()
     run(make(one_by_one, FakeStreams(40, (3, 13, 23)), LIMITED))
     assert one_by_one.spans == [(0, 0), (10, 10), (20, 20)]
@@ -105,16 +105,16 @@ def test_windows_that_close_together_are_one_evaluation_if_they_can_be() -> None
 
 
 def test_answers_of_a_single_window_have_its_end_as_their_time() -> None:
-    desk = Asked()
-    run(make(desk, FakeStreams(10, (3,)), LIMITED))
-    ((_, rows),) = desk.stored
+    environment = Asked()
+    run(make(environment, FakeStreams(10, (3,)), LIMITED))
+    ((_, rows),) = environment.stored
     assert rows.column("ts").cast(pa.int64()).to_pylist() == [10]
 
 
 def test_time_without_rows_is_skipped() -> None:
-    desk = Asked()
-    run(make(desk, FakeStreams(100_000, (3, 99_993)), LIMITED))
-    assert desk.spans == [(0, 0), (99_990, 99_990)]
+    environment = Asked()
+    run(make(environment, FakeStreams(100_000, (3, 99_993)), LIMITED))
+    assert environment.spans == [(0, 0), (99_990, 99_990)]
 
 
 def test_before_the_first_row_what_has_closed_is_complete() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from catalog_tables import snapshot_of, stream
-from kept_kit import OTHER, SNAPSHOT, FakeDesk, S, body
+from kept_kit import OTHER, SNAPSHOT, FakeEnvironment, S, body
 
 from tidemill.catalog.model import Table
 from tidemill.errors import UnsupportedError
@@ -100,7 +100,7 @@ def side_of(**more: object) -> Side:
 
 
 def upto(side: Side, clock_us: int | None, *times: int) -> int:
-    return Sides([side], FakeDesk(), lambda _: clock_us).upto(np.array(times, np.int64))
+    return Sides([side], FakeEnvironment(), lambda _: clock_us).upto(np.array(times, np.int64))
 
 
 def test_rows_are_answered_in_order_once_their_partners_are_there() -> None:
@@ -114,14 +114,16 @@ def test_rows_are_answered_in_order_once_their_partners_are_there() -> None:
 def test_several_sides_all_have_to_be_there() -> None:
     clocks = {1: 100, 2: 15}
     sides = Sides(
-        [side_of(), side_of(table=S, reach_us=7)], FakeDesk(), lambda table: clocks[table.table_id]
+        [side_of(), side_of(table=S, reach_us=7)],
+        FakeEnvironment(),
+        lambda table: clocks[table.table_id],
     )
     assert sides.upto(np.array([10, 20], np.int64)) == 1
     assert (bool(sides), sides.reach_us) == (True, 7)
-    assert not Sides([], FakeDesk(), lambda _: None)
+    assert not Sides([], FakeEnvironment(), lambda _: None)
 
 
-class Asking(FakeDesk):
+class Asking(FakeEnvironment):
     """Notes the values it is asked with."""
 
     def __init__(self, table: Table) -> None:
@@ -135,13 +137,15 @@ class Asking(FakeDesk):
 
 
 def test_what_a_batch_can_meet_is_read() -> None:
-    desk = Asking(OTHER)
+    environment = Asking(OTHER)
     side = side_of(pairs=(("k", "k"),), reach_us=5, back_us=10)
     rows = pa.table({"k": pa.array([3, 4, 3, None], pa.int32())})
-    found = Sides([side], desk, lambda _: None).read(rows, np.array([100, 200, 150, 120], np.int64))
+    found = Sides([side], environment, lambda _: None).read(
+        rows, np.array([100, 200, 150, 120], np.int64)
+    )
     assert found["tm_side_0"].schema.names == OTHER.schema.names
     epoch = datetime(1970, 1, 1)
-    assert desk.values == [
+    assert environment.values == [
         {
             "tm_until": epoch + timedelta(microseconds=205),
             "tm_since": epoch + timedelta(microseconds=90),
@@ -152,8 +156,11 @@ def test_what_a_batch_can_meet_is_read() -> None:
 
 def test_too_many_values_are_not_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tidemill.views.kept.sides.KEYS_MAX", 1)
-    desk = Asking(OTHER)
-    sides = Sides([side_of(pairs=(("k", "k"),))], desk, lambda _: None)
+    environment = Asking(OTHER)
+    sides = Sides([side_of(pairs=(("k", "k"),))], environment, lambda _: None)
     for keys in ([1, 2], [7]):
         sides.read(pa.table({"k": pa.array(keys, pa.int32())}), np.array([1], np.int64))
-    assert [set(values) for values in desk.values] == [{"tm_until"}, {"tm_until", "tm_key_0"}]
+    assert [set(values) for values in environment.values] == [
+        {"tm_until"},
+        {"tm_until", "tm_key_0"},
+    ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from kept_kit import KEPT, SNAPSHOT, TIME, FakeDesk, FakeStreams, body, counted, definition
+from kept_kit import KEPT, SNAPSHOT, TIME, FakeEnvironment, FakeStreams, body, counted, definition
 
 from tidemill.views.kept import ticks as module
 from tidemill.views.kept.ledger import Ledger
@@ -16,10 +16,13 @@ RECENT = "SELECT k FROM RECENT(s, INTERVAL '20' MICROSECOND)"
 
 
 def make(
-    desk: FakeDesk, streams: FakeStreams, text: str = COUNT, clock_us: int | None = None
+    environment: FakeEnvironment,
+    streams: FakeStreams,
+    text: str = COUNT,
+    clock_us: int | None = None,
 ) -> Ticks:
     kept = definition(text, clock_us, every_us=EVERY_US)
-    return Ticks(kept, desk, streams, Ledger(desk, KEPT, "kept:9"), TIME)  # type: ignore[arg-type]
+    return Ticks(kept, environment, streams, Ledger(environment, KEPT, "kept:9"), TIME)  # type: ignore[arg-type]
 
 
 def run(ticks: Ticks) -> None:
@@ -54,47 +57,47 @@ def test_windows_that_do_not_end_have_no_reach(text: str) -> None:
 
 
 def test_a_tick_is_due_once_the_clock_has_passed_it() -> None:
-    desk, streams = FakeDesk(), FakeStreams(20, (5,))
-    ticks = make(desk, streams, clock_us=5)
+    environment, streams = FakeEnvironment(), FakeStreams(20, (5,))
+    ticks = make(environment, streams, clock_us=5)
     run(ticks)
-    assert desk.asked == [10]  # the clock stands at 20: rows of that time may still come
+    assert environment.asked == [10]  # the clock stands at 20: rows of that time may still come
     streams.clock = 31
     run(ticks)
-    assert desk.asked == [10, 20, 30]
+    assert environment.asked == [10, 20, 30]
     assert (ticks.last_us, ticks.complete_us) == (30, 40)
     assert streams.settled == 3
 
 
 def test_answers_have_the_ticks_time() -> None:
-    desk = FakeDesk()
-    run(make(desk, FakeStreams(11, (5,)), clock_us=5))
-    ((_, rows),) = desk.stored
+    environment = FakeEnvironment()
+    run(make(environment, FakeStreams(11, (5,)), clock_us=5))
+    ((_, rows),) = environment.stored
     assert rows.column_names == ["ts", "n"]
     assert rows.column("ts").cast(pa.int64()).to_pylist() == [10]
 
 
 def test_the_first_tick_is_behind_the_first_row_if_there_was_none() -> None:
-    desk, streams = FakeDesk(), FakeStreams(25)
-    ticks = make(desk, streams)
+    environment, streams = FakeEnvironment(), FakeStreams(25)
+    ticks = make(environment, streams)
     assert not ticks.step()
     assert (ticks.last_us, ticks.complete_us) == (None, 30)
     streams.times, streams.clock = (31,), 51
     run(ticks)
-    assert desk.asked == [40, 50]
+    assert environment.asked == [40, 50]
 
 
 def test_without_a_clock_nothing_is_due() -> None:
-    desk = FakeDesk()
-    assert not make(desk, FakeStreams(None, (5,)), clock_us=5).step()
-    assert desk.asked == []
+    environment = FakeEnvironment()
+    assert not make(environment, FakeStreams(None, (5,)), clock_us=5).step()
+    assert environment.asked == []
 
 
 def test_a_restart_goes_on_behind_the_last_answer() -> None:
-    desk, streams = FakeDesk(), FakeStreams(31, (5,))
-    run(make(desk, streams, clock_us=5))
+    environment, streams = FakeEnvironment(), FakeStreams(31, (5,))
+    run(make(environment, streams, clock_us=5))
     streams.clock = 51
-    run(make(desk, streams, clock_us=5))
-    assert desk.asked == [10, 20, 30, 40, 50]
+    run(make(environment, streams, clock_us=5))
+    assert environment.asked == [10, 20, 30, 40, 50]
 
 
 # -- gaps
@@ -102,12 +105,12 @@ def test_a_restart_goes_on_behind_the_last_answer() -> None:
 
 def test_a_gap_without_answers_is_skipped() -> None:
     """Windows of 20: three ticks behind the last row they are empty."""
-    desk = FakeDesk(lambda at_us, _: counted(1) if (at_us or 0) <= 20 else counted())
-    ticks = make(desk, FakeStreams(10_001, (5, 9_995)), RECENT, clock_us=5)
+    environment = FakeEnvironment(lambda at_us, _: counted(1) if (at_us or 0) <= 20 else counted())
+    ticks = make(environment, FakeStreams(10_001, (5, 9_995)), RECENT, clock_us=5)
     run(ticks)
-    assert desk.asked[:4] == [10, 20, 30, 40]
-    assert desk.asked[-1] == 10_000
-    assert len(desk.asked) < 10
+    assert environment.asked[:4] == [10, 20, 30, 40]
+    assert environment.asked[-1] == 10_000
+    assert len(environment.asked) < 10
     assert ticks.notice is None
 
 
@@ -115,8 +118,8 @@ def test_a_query_that_answers_all_the_same_is_evaluated_so_often_and_no_more(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(module, "GAP_TICKS_MAX", 50)
-    desk = FakeDesk()
-    ticks = make(desk, FakeStreams(10_001, (5, 9_995)), clock_us=5)
+    environment = FakeEnvironment()
+    ticks = make(environment, FakeStreams(10_001, (5, 9_995)), clock_us=5)
     run(ticks)
-    assert len(desk.asked) == 52
+    assert len(environment.asked) == 52
     assert ticks.notice == "948 ticks without new rows were skipped"

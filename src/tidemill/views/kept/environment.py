@@ -1,6 +1,6 @@
-"""What kept queries need of the rest of the house: clocks, rows, evaluation and a place to append.
+"""What kept queries need of the rooms around them: clocks, rows, evaluation and a place to append.
 
-``WarehouseDesk`` is the warehouse's own; a test may give another ``Desk``.
+``WarehouseEnvironment`` is the warehouse's own; a test may give another ``KeptEnvironment``.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Append = Callable[[Table, pa.Table, str, int], object]
 """Stores answers in their table under a source and an offset, all or nothing."""
 
 
-class Desk(Protocol):
+class KeptEnvironment(Protocol):
     def snapshot(self) -> Snapshot: ...
 
     def hot(self, table: Table) -> HotTable:
@@ -81,8 +81,8 @@ class Desk(Protocol):
         ...
 
 
-class WarehouseDesk:
-    """The desk of a warehouse."""
+class WarehouseEnvironment:
+    """What a warehouse gives its kept queries."""
 
     def __init__(
         self,

@@ -11,11 +11,11 @@ from catalog_tables import reference
 
 from tidemill.engine import Database
 from tidemill.federation.references import References, place_of
-from tidemill.sql.maintain.lookups import FOUND, LookupPlan
+from tidemill.sql.maintain.key_joins import FOUND, KeyJoinPlan
 from tidemill.views import lookups as module
-from tidemill.views.lookups import Lookups
+from tidemill.views.key_joins import KeyJoins
 
-PLAN = LookupPlan(77, "k0", "k", ("label",), "SELECT 1")
+PLAN = KeyJoinPlan(77, "k0", "k", ("label",), "SELECT 1")
 DIGEST: Any = SimpleNamespace(table_id=5)
 CARS = reference(77, "cars", {"k": "INTEGER", "label": "VARCHAR"})
 
@@ -47,11 +47,11 @@ def references(db: Database, monkeypatch: pytest.MonkeyPatch) -> References:
 
 
 @pytest.fixture
-def lookups(db: Database, references: References) -> Lookups:
-    return Lookups(PLAN, db._duck, references, 1 << 20)
+def lookups(db: Database, references: References) -> KeyJoins:
+    return KeyJoins(PLAN, db._duck, references, 1 << 20)
 
 
-def found(lookups: Lookups, groups: Groups) -> list[tuple[object, ...]] | None:
+def found(lookups: KeyJoins, groups: Groups) -> list[tuple[object, ...]] | None:
     columns = lookups.columns(DIGEST, groups)  # type: ignore[arg-type]
     if columns is None:
         return None
@@ -59,14 +59,14 @@ def found(lookups: Lookups, groups: Groups) -> list[tuple[object, ...]] | None:
     return [(row["tm_l0"], bool(row[FOUND])) for row in columns.to_pylist()]
 
 
-def test_the_second_read_has_what_was_found(lookups: Lookups) -> None:
+def test_the_second_read_has_what_was_found(lookups: KeyJoins) -> None:
     groups = Groups(2, 7, None, 1)
     assert found(lookups, groups) is None
     expected = [("two", True), (None, False), (None, False), ("one", True)]
     assert found(lookups, groups) == expected
 
 
-def test_new_groups_are_looked_up_and_the_others_stay(lookups: Lookups) -> None:
+def test_new_groups_are_looked_up_and_the_others_stay(lookups: KeyJoins) -> None:
     groups = Groups(2, 7)
     found(lookups, groups)
     found(lookups, groups)
@@ -87,7 +87,7 @@ def test_new_groups_are_looked_up_and_the_others_stay(lookups: Lookups) -> None:
     ]
 
 
-def test_a_change_of_the_table_is_seen(lookups: Lookups, references: References) -> None:
+def test_a_change_of_the_table_is_seen(lookups: KeyJoins, references: References) -> None:
     groups = Groups(2, 7)
     found(lookups, groups)
     found(lookups, groups)
@@ -96,7 +96,7 @@ def test_a_change_of_the_table_is_seen(lookups: Lookups, references: References)
     assert found(lookups, groups) == [("two", True), ("seven", True)]
 
 
-def test_another_state_begins_anew(lookups: Lookups) -> None:
+def test_another_state_begins_anew(lookups: KeyJoins) -> None:
     found(lookups, Groups(2, 7))
     groups = Groups(1, 2)
     assert found(lookups, groups) is None
@@ -104,7 +104,7 @@ def test_another_state_begins_anew(lookups: Lookups) -> None:
 
 
 def test_a_key_that_is_there_twice_is_joined_each_time(
-    lookups: Lookups, references: References
+    lookups: KeyJoins, references: References
 ) -> None:
     references.write(f"INSERT INTO {place_of(77)} VALUES (2, 'again')")
     groups = Groups(2, 7)
@@ -113,12 +113,12 @@ def test_a_key_that_is_there_twice_is_joined_each_time(
 
 @pytest.mark.parametrize("groups", [Groups(1), Groups(1, 2, is_steady=False)])
 def test_few_groups_or_those_that_move_are_joined_each_time(
-    lookups: Lookups, groups: Groups
+    lookups: KeyJoins, groups: Groups
 ) -> None:
     assert [found(lookups, groups) for _ in range(2)] == [None, None]
 
 
 def test_what_takes_too_much_memory_is_not_kept(db: Database, references: References) -> None:
-    small = Lookups(PLAN, db._duck, references, 1)
+    small = KeyJoins(PLAN, db._duck, references, 1)
     groups = Groups(1, 2)
     assert [found(small, groups) for _ in range(3)] == [None, None, None]

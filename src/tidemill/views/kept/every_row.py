@@ -30,7 +30,7 @@ from tidemill.stream.feed import Batch, Feed, Origin
 from tidemill.stream.position import Position
 from tidemill.types import Column
 from tidemill.views.kept.definition import Definition
-from tidemill.views.kept.desk import Desk
+from tidemill.views.kept.environment import KeptEnvironment
 from tidemill.views.kept.ledger import Ledger
 from tidemill.views.kept.row_answers import RowAnswers, last_seq, times_of
 from tidemill.views.kept.stream_reads import StreamReads
@@ -41,11 +41,11 @@ BATCH_ROWS = 65_536
 LOAD_ROWS = 500_000
 
 
-class Rows:
+class EveryRow:
     def __init__(
         self,
         definition: Definition,
-        desk: Desk,
+        environment: KeptEnvironment,
         streams: Streams,
         ledger: Ledger,
         loads: Ledger,
@@ -54,13 +54,13 @@ class Rows:
     ) -> None:
         self._definition = definition
         self._begin_seq = definition.streams[0].seq  # the others are joined with it
-        self._desk = desk
+        self._environment = environment
         self._streams = streams
         self._ledger = ledger
         self._loads = loads
-        self._reads = StreamReads(desk)
+        self._reads = StreamReads(environment)
         clock_of = streams.clock_of
-        self._answers = RowAnswers(definition, desk, self._reads, clock_of, time, own_time)
+        self._answers = RowAnswers(definition, environment, self._reads, clock_of, time, own_time)
         self._position: Position | None = None  # None: the ledgers have to be asked
         self._waiting: tuple[int, int] | None = None  # behind which row, and its time
         self._load_waits: tuple[int, int] | None = None
@@ -86,7 +86,7 @@ class Rows:
 
     def lag_rows(self) -> int:
         """Rows in memory that are not answered yet."""
-        feed = self._desk.feed(self._streams.tables()[0])
+        feed = self._environment.feed(self._streams.tables()[0])
         return feed.arrivals().count_after(Position(self.reached_seq))
 
     def step(self) -> bool:
@@ -101,8 +101,8 @@ class Rows:
     def _step(self) -> bool:
         clock_us = self._streams.clock_us()
         table = self._streams.tables()[0]
-        published_seq = self._desk.hot(table).published.last_seq
-        feed = self._desk.feed(table)
+        published_seq = self._environment.hot(table).published.last_seq
+        feed = self._environment.feed(table)
         position = self._known_position(feed)
         if published_seq <= position.seq:
             if self._step_load(table, feed):
@@ -181,7 +181,7 @@ class Rows:
 
     def _step_load(self, table: Table, feed: Feed) -> bool:
         """Answer the next rows of a load that was committed since the query was made."""
-        snapshot = self._desk.snapshot()
+        snapshot = self._environment.snapshot()
         if snapshot.snapshot_id == self._loads_at:
             return False
         position = self._known_position(feed)

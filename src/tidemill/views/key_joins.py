@@ -2,7 +2,7 @@
 
 Joining a million groups with a million rows takes 40 ms, and gives what it gave at the last read
 but for new groups. So the columns found are kept beside the groups, in their order
-(``sql.maintain.lookups``); a read looks up the groups that came since. When the table has changed
+(``sql.maintain.key_joins``); a read looks up the groups that came since. When the table has changed
 the query is asked as it stands, and if it has not changed again by the next read, all groups are
 looked up anew: a table that changes at every read is joined at every read.
 
@@ -24,8 +24,8 @@ from tidemill.digests.definition import Digest
 from tidemill.federation.duck import Duck
 from tidemill.federation.references import References, place_of
 from tidemill.hot import keys
-from tidemill.sql.maintain.lookups import FOUND, LookupPlan
-from tidemill.views.bounded_state import Kept
+from tidemill.sql.maintain.key_joins import FOUND, KeyJoinPlan
+from tidemill.views.bounded_state import DigestStates
 
 GROUPS_MIN = 1 << 16  # of fewer, all are joined as fast
 _KEYS = "tm_keys"
@@ -59,7 +59,7 @@ class _ByKey:
 class _Found:
     """What was found for the first groups of a state, and the count of changes it is good for."""
 
-    kept: weakref.ref[Kept]
+    kept: weakref.ref[DigestStates]
     changes: int
     columns: pa.Table | None = None  # None: it is not known yet, or keys are found more than once
     is_known: bool = False
@@ -67,10 +67,10 @@ class _Found:
     may_search: bool = True
 
 
-class Lookups:
+class KeyJoins:
     """The join of one view; used by one reader at a time, who holds the follower's lock."""
 
-    def __init__(self, plan: LookupPlan, duck: Duck, references: References, memory: int) -> None:
+    def __init__(self, plan: KeyJoinPlan, duck: Duck, references: References, memory: int) -> None:
         """``memory`` is how many bytes may be kept."""
         self.plan = plan
         self._duck = duck
@@ -78,7 +78,7 @@ class Lookups:
         self._memory = memory
         self._found: _Found | None = None
 
-    def columns(self, digest: Digest, kept: Kept) -> pa.Table | None:
+    def columns(self, digest: Digest, kept: DigestStates) -> pa.Table | None:
         """The columns found for all groups, in their order; None if they are to be joined."""
         groups = kept.groups(digest.table_id)
         changes = self._references.changes
@@ -98,7 +98,7 @@ class Lookups:
         self._found = found
         return found.columns
 
-    def _extended(self, digest: Digest, kept: Kept, groups: int, found: _Found) -> _Found:
+    def _extended(self, digest: Digest, kept: DigestStates, groups: int, found: _Found) -> _Found:
         """With the groups that came since; without columns if a key is found more than once, or
         if all of them take more memory than they may."""
         known, by_key = found.columns, found.by_key

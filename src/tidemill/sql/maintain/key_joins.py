@@ -26,7 +26,7 @@ from tidemill.sql.decompose.names import is_star
 from tidemill.sql.decompose.plan import Refused, sql_of
 from tidemill.sql.maintain.lifting import carry, conjuncts_of
 from tidemill.sql.maintain.plan import DIGEST, REFERENCE, ViewParts
-from tidemill.sql.scopes import Source, candidates, from_items, given_names, is_named_by
+from tidemill.sql.scopes import FromItem, candidates, from_items, given_names, is_named_by
 from tidemill.types import quote
 
 FOUND = "tm_found"
@@ -36,7 +36,7 @@ _CLAUSES = ("where", "group", "having", "qualify", "order", "distinct")
 
 
 @dataclass(frozen=True)
-class LookupPlan:
+class KeyJoinPlan:
     """A final query whose groups have columns of a reference table beside their own.
 
     ``key`` is the digest's column that is compared with the table's ``reference_key``;
@@ -75,7 +75,7 @@ class LookupPlan:
 
 def plan_lookup(
     parts: ViewParts, columns_of: Callable[[int], Collection[str]]
-) -> LookupPlan | None:
+) -> KeyJoinPlan | None:
     """How the join of a view's final query is kept; None if it has none of that kind.
 
     ``columns_of`` names the columns of a reference table by its id."""
@@ -88,7 +88,7 @@ def plan_lookup(
         return None
 
 
-def _plan(parts: ViewParts, columns_of: Callable[[int], Collection[str]]) -> LookupPlan | None:
+def _plan(parts: ViewParts, columns_of: Callable[[int], Collection[str]]) -> KeyJoinPlan | None:
     tree = parse_one(parts.final, dialect="duckdb")
     scans = [table for table in tree.find_all(exp.Table) if table.name == _DIGEST]
     if len(scans) != 1:
@@ -160,8 +160,8 @@ class _Side:
         self.select = level.select
         self.table = table
         own = _names_of(level.source, shown)
-        self._table = Source(table, table.alias_or_name, frozenset(columns), None)
-        self._groups = Source(level.source, level.source.alias_or_name, frozenset(own), None)
+        self._table = FromItem(table, table.alias_or_name, frozenset(columns), None)
+        self._groups = FromItem(level.source, level.source.alias_or_name, frozenset(own), None)
         for item in self.select.expressions:
             bare = item.unalias()
             is_column = isinstance(bare, exp.Column) and self.is_of_table(bare)
@@ -219,7 +219,7 @@ def _looked_up(
     reference: int,
     key: str,
     reference_key: str,
-) -> LookupPlan:
+) -> KeyJoinPlan:
     """The query without the join, in place."""
     scan = levels[0].source.alias_or_name
 
@@ -230,7 +230,7 @@ def _looked_up(
     nodes = [node for part in side.clauses() for node in part.find_all(exp.Column)]
     wanted = [node for node in nodes if side.is_of_table(node)]
     columns = tuple(dict.fromkeys(node.name.lower() for node in wanted))
-    plan = LookupPlan(reference, key, reference_key, columns, "")
+    plan = KeyJoinPlan(reference, key, reference_key, columns, "")
     for node in wanted:
         made = given(plan.names[columns.index(node.name.lower())])
         is_item = node.parent is side.select and node.arg_key == "expressions"

@@ -22,8 +22,8 @@ from tidemill.pipeline.loads.loaded import marked
 from tidemill.stream.keys import KeyConflicts, Keys
 
 
-class WarehouseLoadDesk:
-    """The ``LoadDesk`` of a warehouse."""
+class WarehouseLoadEnvironment:
+    """The ``LoadEnvironment`` of a warehouse."""
 
     def __init__(
         self,
