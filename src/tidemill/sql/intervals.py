@@ -91,7 +91,7 @@ def unit_interval(count: int | Fraction, unit: str) -> Interval | None:
 def parse_interval(text: str) -> Interval | None:
     """``'1 hour 30 minutes'``, ``'1.5 s'``, ``'01:30:00'``; None for what we do not read.
 
-    >>> parse_span("1 hour 30 minutes")
+    >>> parse_interval("1 hour 30 minutes")
     Interval(months=0, us=5400000000)
     """
     if len(text) > _TEXT_LENGTH_MAX:
