@@ -31,7 +31,7 @@ def take_key_queries(
 ) -> list[KeyQuery]:
     """Cut queries for indexed keys out of the tree; each leaves a table of keys in its place."""
     found: dict[int, KeyQuery] = {}
-    prefix = free_prefix(tree, "tm_keys_")
+    prefix = ""
     for request in requests:
         indexed = _indexed(snapshot.get(request.table))
         for conjunct in request.leaves:
@@ -39,6 +39,7 @@ def take_key_queries(
             if conjunct.op != "in_query" or conjunct.column not in indexed:
                 continue
             if id(query) not in found and query.parent is not None:
+                prefix = prefix or free_prefix(tree, "tm_keys_")
                 source = f"{prefix}{len(found)}"
                 plan = plan_of(query)
                 query.replace(exp.select("*").from_(exp.to_table(source)))
@@ -96,8 +97,7 @@ def _reads_again(tree: exp.Expression, query: exp.Select, snapshot: Snapshot) ->
 
 def free_prefix(tree: exp.Expression, prefix: str) -> str:
     """How the names of scans begin: as nothing in the query does, for text replaces them later."""
-    names = {str(node.this).lower() for node in tree.find_all(exp.Identifier)}
-    names |= {str(node.this).lower() for node in tree.find_all(exp.Literal)}
+    names = {str(node.this).lower() for node in tree.find_all(exp.Identifier, exp.Literal)}
     while any(prefix in name for name in names):
         prefix += "_"
     return prefix
