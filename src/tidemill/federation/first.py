@@ -31,7 +31,7 @@ def take_key_queries(
 ) -> list[KeyQuery]:
     """Cut queries for indexed keys out of the tree; each leaves a table of keys in its place."""
     found: dict[int, KeyQuery] = {}
-    prefix = free_prefix(tree, "tm_keys_")
+    prefix = ""
     for request in requests:
         indexed = _indexed(snapshot.get(request.table))
         for conjunct in request.leaves:
@@ -39,6 +39,7 @@ def take_key_queries(
             if conjunct.op != "in_query" or conjunct.column not in indexed:
                 continue
             if id(query) not in found and query.parent is not None:
+                prefix = prefix or free_prefix(tree, "tm_keys_")
                 source = f"{prefix}{len(found)}"
                 plan = plan_of(query)
                 query.replace(exp.select("*").from_(exp.to_table(source)))

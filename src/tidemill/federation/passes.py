@@ -43,6 +43,7 @@ from tidemill.sql.passes import (
     hide_seq,
     name_params,
     name_subqueries,
+    select_described,
     shorten_lists,
     take_moments,
 )
@@ -121,17 +122,6 @@ class PlanState(QueryState):
         return () if self.moments else tuple(self.requests.values())
 
 
-# Names that DuckDB would understand otherwise.
-
-
-def select_described(state: PlanState) -> PlanState:
-    """SUMMARIZE t and DESCRIBE t are over SELECT * FROM t."""
-    for node in state.tree.find_all(exp.Summarize, exp.Describe):
-        if isinstance(node.this, exp.Table):
-            node.set("this", exp.select("*").from_(node.this))
-    return state
-
-
 def name_catalog(state: PlanState) -> PlanState:
     """current_database() is what information_schema calls the warehouse, not what DuckDB does."""
     for node in list(state.tree.find_all(exp.CurrentDatabase, exp.CurrentCatalog)):
@@ -141,7 +131,7 @@ def name_catalog(state: PlanState) -> PlanState:
     return state
 
 
-# What the query is, and what it asks.
+# What the query is about, and what it asks.
 
 
 def find_whole_view(state: PlanState) -> PlanState:
@@ -205,7 +195,8 @@ def find_lookup(state: PlanState) -> PlanState:
     table, request = state.snapshot.find(only.name), state.requests.get(id(only.node))
     if table is None or request is None:
         return state
-    return replace(state, lookup=lookup_of(state.tree, table, request.conjuncts))
+    lookup = lookup_of(state.tree, table, request.conjuncts)
+    return replace(state, lookup=lookup) if lookup is not None else state
 
 
 def find_files(state: PlanState) -> PlanState:

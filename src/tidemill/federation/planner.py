@@ -71,6 +71,7 @@ def _plan(state: PlanState, given: tuple[str, ...]) -> Plan:
 
 
 _SMALL = (exp.Count, exp.Sum, exp.Avg)
+_GROWING = (exp.Join, exp.Explode, exp.Unnest, exp.Lateral, exp.Pivot)
 
 
 def _is_one_row(tree: exp.Expression) -> bool:
@@ -82,9 +83,10 @@ def _is_one_row(tree: exp.Expression) -> bool:
 
 def _may_grow(tree: exp.Expression, scans: int) -> bool:
     """Whether the answer may have more rows than are read."""
-    if tree.find(exp.Join, exp.Explode, exp.Unnest, exp.Lateral, exp.Pivot) is not None:
-        return True
-    names = [node for node in tree.find_all(exp.Table) if with_query(node) is None]
-    with_ = tree.find(exp.With)
-    is_recursive = with_ is not None and bool(with_.args.get("recursive"))
-    return len(names) > scans or is_recursive  # reference tables, functions, files
+    tables = 0
+    for node in tree.find_all(exp.Table, exp.With, *_GROWING):
+        if isinstance(node, exp.Table):
+            tables += with_query(node) is None
+        elif not isinstance(node, exp.With) or node.args.get("recursive"):
+            return True
+    return tables > scans  # reference tables, functions, files

@@ -67,6 +67,14 @@ def run_passes(passes: Iterable[Pass[State]], state: State) -> State:
     return state
 
 
+def select_described(state: State) -> State:
+    """SUMMARIZE t and DESCRIBE t are over SELECT * FROM t."""
+    for node in state.tree.find_all(exp.Summarize, exp.Describe):
+        if isinstance(node.this, exp.Table):
+            node.set("this", exp.select("*").from_(node.this))
+    return state
+
+
 def name_subqueries(state: State) -> State:
     """Columns that hold a query get the name that the query as written gives them."""
     hidden.name_subqueries(state.tree)
