@@ -6,10 +6,10 @@ holds the batch's position from then on. The feed itself remembers nothing of it
 
 **Signs.** A batch is a difference, as in differential dataflow: ``rows`` appear (+1 each), and
 ``retracted`` are taken back (-1 each), with the values that they had, because rows with their key
-replaced them. Most streams never take a row back: their batches have no ``retracted`` and no column
-for a sign, and rows in memory are handed out as they lie there, without a copy. Whoever cannot
-subtract builds its state again. Rows that the retention hides are not taken back: it is the
-follower who knows as of when it answers.
+replaced them. Most streams never take a row back: ``retracted`` is None, there is no column for a
+sign (``Batch.signed`` makes one), and rows in memory are handed out as they lie there, without a
+copy. Whoever cannot subtract builds its state again. Rows that the retention hides are not taken
+back: it is the follower who knows as of when it answers.
 
 **Order.** Rows that were appended come in the order of their sequence numbers. A load gets its
 numbers before its rows are there: they appear in files, all at once, when it is committed, maybe
@@ -39,8 +39,9 @@ that replaced others have moved to files since, or snapshots of its time are no 
 there are more than ``RETRACTED_MAX``. The follower then begins anew, from an image. Positions in
 streams without a primary key never lapse, and neither does the very beginning (``Position()``).
 
-**Bounds.** A batch has at most ``rows_max`` rows that appear; from memory, where rows come in whole
-blocks, what a follower asks for without their numbers may go beyond by a block.
+**Bounds.** A batch has at most ``rows_max`` rows that appear and ``RETRACTED_MAX`` that are taken
+back; ``Arrivals`` hand out whole blocks, and may go beyond by one. What was replaced is remembered
+within the bounds of ``hot.replacements``, whoever follows.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import Enum
 
+import numpy as np
 import pyarrow as pa
 
 from tidemill.catalog.model import History, Reservation
@@ -66,6 +68,9 @@ from tidemill.stream.retracting import RETRACTED_MAX as RETRACTED_MAX
 from tidemill.stream.retracting import Lapsed as Lapsed
 from tidemill.stream.retracting import Retracting
 from tidemill.types import SEQ
+
+SIGN = "_sign"
+APPEARS, RETRACTED = 1, -1
 
 
 class Origin(Enum):
@@ -93,6 +98,16 @@ class Batch:
             return self.position.seq
         return next(last for first, last in self.position.loads if first == self.load[0])
 
+    def signed(self) -> pa.Table:
+        """All of it as one table with a column of signs, what is taken back first: for those who
+        pass rows on."""
+        parts = [(self.retracted, RETRACTED), (self.rows, APPEARS)]
+        return pa.concat_tables(
+            rows.append_column(SIGN, pa.array(np.full(rows.num_rows, sign, np.int8)))
+            for rows, sign in parts
+            if rows is not None
+        )
+
     def first(self, count: int) -> Batch:
         """The first rows alone, one at least."""
         rows = self.rows.slice(0, count)
@@ -110,10 +125,6 @@ class Arrivals:
     What has moved is not here."""
 
     view: HotView
-
-    @property
-    def upto_seq(self) -> int:
-        return self.view.published_seq
 
     def next_batch(self, position: Position, rows_max: int, with_seq: bool = True) -> Batch:
         """The next rows that were appended, as they lie in memory; beyond ``rows_max`` no further
@@ -160,8 +171,8 @@ class Feed:
         return Arrivals(self.hot.view())
 
     def takes_back(self, position: Position) -> bool:
-        """Whether rows were replaced since a position, in the way of a follower that keeps up: for
-        those who answer it by beginning anew."""
+        """Whether rows that were appended since ``position.seen`` replaced any, or may have: for
+        followers that answer it by beginning anew."""
         if not self.hot.table.primary_key:
             return False
         published = self.hot.published

@@ -211,6 +211,20 @@ def test_a_replaced_row_is_taken_back(db: Database) -> None:
     assert [row[1:] for row in rows_of(batch.rows)] == [(2, 7, 3)]
 
 
+def test_a_batch_as_one_table_has_signs(db: Database) -> None:
+    db.sql(KEYED)
+    put(db, 1, 2)
+    feed = feed_of(db)
+    batch = feed.next_batch(Position(), 10)
+    assert batch is not None
+    assert batch.signed().column("_sign").to_pylist() == [1, 1]
+    put(db, 2, 3, value=7)
+    batch = feed.next_batch(batch.position, 10)
+    assert batch is not None
+    signed = batch.signed().select(["k", "v", "_seq", "_sign"])
+    assert rows_of(signed) == [(2, 0, 2, -1), (2, 7, 3, 1), (3, 7, 4, 1)]
+
+
 def test_a_row_that_was_replaced_before_is_never_given(db: Database) -> None:
     db.sql(KEYED)
     put(db, 1, 2)
