@@ -2,8 +2,8 @@
 
 A rule is a function from a ``Situation`` (the catalog's snapshot, the tables in memory, the clock,
 the settings) to the work that is due: data, which ``keeping`` carries out in the order of
-``RULES``.
-Rules change nothing and wait for nothing, so each can be tested with a situation made by hand.
+``RULES``. Rules change nothing and wait for nothing, so each can be tested with a situation made
+by hand.
 
 Moves are not among them: memory can fill within a second, so the *mover* measures tables more
 often, by a thread of its own (``mover``).
