@@ -14,24 +14,15 @@ from typing import Any
 
 from zlib_ng.zlib_ng import crc32
 
-from tidemill.errors import DamagedFileError
-
 __all__ = [
     "BLOCK_BYTES",
-    "SEAL_BYTES",
     "BlockSums",
     "SummedFile",
-    "check_seal",
     "crc32",
-    "has_seal",
     "read_sums",
-    "sealed",
 ]
 
 BLOCK_BYTES = 256 * 1024
-_SEAL = struct.Struct("<4sI")
-_MAGIC = b"TMc1"
-SEAL_BYTES = _SEAL.size
 
 
 class BlockSums:
@@ -76,13 +67,10 @@ class SummedFile:
     """A file to be written, an ordinary one for its writer, that keeps the checksums of what goes
     through it; ``checksums`` is their text when all is written."""
 
-    def __init__(self, file: Any, *, is_whole: bool = False) -> None:
-        """``is_whole``: ``crc`` is then the checksum of all bytes."""
+    def __init__(self, file: Any) -> None:
         self._file = file
-        self._is_whole = is_whole
         self._sums = BlockSums()
         self._size = 0
-        self.crc = 0
 
     @property
     def checksums(self) -> str:
@@ -94,10 +82,7 @@ class SummedFile:
 
     def write(self, piece: Any) -> int:
         self._file.write(piece)
-        if self._is_whole:
-            self.crc = crc32(piece, self.crc)
-        else:
-            self._sums.add(piece)
+        self._sums.add(piece)
         size = memoryview(piece).nbytes
         self._size += size
         return size
@@ -125,24 +110,3 @@ class SummedFile:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def sealed(crc: int) -> bytes:
-    """What ends a small file that keeps its checksum itself."""
-    return _SEAL.pack(_MAGIC, crc)
-
-
-def has_seal(content: Any) -> bool:
-    """Whether a file ends in its checksum; those of older releases do not."""
-    view = memoryview(content)
-    return len(view) >= SEAL_BYTES and bytes(view[-SEAL_BYTES:-4]) == _MAGIC
-
-
-def check_seal(content: Any, place: str, hint: str) -> None:
-    """An error if such a file is not what was written; nothing if it has no checksum."""
-    view = memoryview(content)
-    if not has_seal(view):
-        return
-    _, crc = _SEAL.unpack_from(view, len(view) - SEAL_BYTES)
-    if crc32(view[:-SEAL_BYTES]) != crc:
-        raise DamagedFileError(f'file "{place}" is damaged: its checksum is wrong', hint=hint)

@@ -339,9 +339,6 @@ class Settings(Mapping[str, Any]):
             return "given"
         return "warehouse" if name in self.kept else "default"
 
-    def updated(self, changes: Mapping[str, object]) -> Settings:
-        return Settings(self.registry, {**self.given, **changes}, self.kept)
-
     def with_kept(self, kept: Mapping[str, str]) -> Settings:
         return Settings(self.registry, self.given, kept)
 

@@ -26,11 +26,6 @@ class NotPackable(Exception):
 
     A signal between a state and its owner, not an error: the owner goes on with levels."""
 
-    def __init__(self, reason: str, member: str | None = None) -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.member = member
-
 
 @dataclass(frozen=True)
 class Numbers:

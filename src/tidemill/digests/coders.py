@@ -70,8 +70,6 @@ class Coder(Protocol):
 
     def column(self) -> pa.Array: ...
 
-    def clear(self) -> None: ...
-
     @property
     def nbytes(self) -> int: ...
     @property
@@ -119,9 +117,6 @@ class NumberCoder:
         self._kind = kind
         self._dtype = dtype_of(kind)
         self._has_stride = kind.is_time or kind.name == "TIME"
-        self.clear()
-
-    def clear(self) -> None:
         self.span = 1
         self._base = 0
         self._stride = 0 if self._has_stride else 1  # 0: one value only, so far
@@ -268,9 +263,6 @@ class FloatCoder:
     def __init__(self, kind: SqlType) -> None:
         self._kind = kind
         self._dtype = dtype_of(kind)
-        self.clear()
-
-    def clear(self) -> None:
         self.span = 1
         self._known = Hashed()
         self._slots = _Stored(self._dtype)
@@ -309,9 +301,6 @@ class TextCoder:
     """Texts; what is kept of a slot is the text's code, an index into a dictionary."""
 
     def __init__(self) -> None:
-        self.clear()
-
-    def clear(self) -> None:
         self.span = 1
         self._known = Hashed()
         self._texts = _Texts()

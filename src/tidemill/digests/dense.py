@@ -39,10 +39,8 @@ _ROWS_AT_ONCE = 1 << 16
 __all__ = [
     "DenseGroup",
     "DensePlan",
-    "DenseState",
     "NotPackable",
     "Project",
-    "absorb_all",
     "plan_dense",
 ]
 
@@ -157,33 +155,29 @@ class DenseGroup:
     ) -> None:
         """Take in rows of the stream, into all members or some.
 
-        Raises NotPackable, with the member it is about if it is about one; then nothing was
-        absorbed."""
+        Raises NotPackable; then nothing was absorbed."""
         batch = Batch(rows, project)
-        self.prepare(batch)
+        self._prepare(batch)
         batch.compute()
-        self.absorb_batch(batch, only)
+        self._absorb_batch(batch, only)
 
-    def prepare(self, batch: Batch) -> None:
+    def _prepare(self, batch: Batch) -> None:
         """Tell a batch what is needed of it."""
         if self._shape.is_simple:
             where = self._shape.where
             wanted = [*self._shape.key_sources, *self._arguments]
             batch.need(wanted if where is None else [*wanted, where], self._bare)
 
-    def absorb_batch(self, batch: Batch, only: Iterable[str] | None = None) -> None:
-        """``absorb``, of a batch that was prepared and computed, perhaps for other groups too."""
+    def _absorb_batch(self, batch: Batch, only: Iterable[str] | None) -> None:
         members = {name: self._members[name] for name in (self._members if only is None else only)}
         columns, size = self._columns_of(batch)
         keys = columns[: len(self._shape.keys)]
         arguments = dict(zip(self._arguments, columns[len(keys) :], strict=True))
         numbers: dict[tuple[str | None, bool], Numbers] = {}
-        given: dict[str, list[Numbers]] = {}
-        for name, member in members.items():
-            try:
-                given[name] = [_given(cell, arguments, size, numbers) for cell in member.plan.cells]
-            except NotPackable as refused:
-                raise NotPackable(refused.reason, name) from refused
+        given = {
+            name: [_given(cell, arguments, size, numbers) for cell in member.plan.cells]
+            for name, member in members.items()
+        }
         self._add(members, given, keys, size)
 
     def _columns_of(self, batch: Batch) -> tuple[list[pa.Array], int]:
@@ -199,10 +193,7 @@ class DenseGroup:
         """Take in partial results of one member, as DuckDB computed them."""
         member = self._members[name]
         keys = [whole(partials.column(key.name)) for key in member.plan.keys]
-        try:
-            given = [numbers_of(partials.column(cell.name)) for cell in member.plan.cells]
-        except NotPackable as refused:
-            raise NotPackable(refused.reason, name) from refused
+        given = [numbers_of(partials.column(cell.name)) for cell in member.plan.cells]
         self._add({name: member}, {name: given}, keys, partials.num_rows)
 
     def _add(
@@ -215,7 +206,8 @@ class DenseGroup:
         if size == 0:
             return
         for name, member in members.items():
-            _admit(name, member, given[name])
+            for cell, numbers in zip(member.cells, given[name], strict=True):
+                cell.admit(numbers.known)
         first = self.index.groups
         found: list[tuple[int, int, Array]] = []  # from a row on: the groups so far, and slots
         for start in range(0, size, _ROWS_AT_ONCE):
@@ -272,10 +264,8 @@ class DenseGroup:
         mask = self._members[name].mask()
         return self.index.groups if mask is None else int(mask.sum())
 
-    def nbytes(self, name: str | None = None) -> int:
-        """Of one member's cells, or of all and the index."""
-        if name is not None:
-            return self._members[name].nbytes
+    def nbytes(self) -> int:
+        """Of all cells and the index."""
         return self.index.nbytes + sum(member.nbytes for member in self._members.values())
 
     def growth(self, rows: int) -> int:
@@ -283,73 +273,6 @@ class DenseGroup:
         groups = self.index.groups
         each = self.nbytes() // groups if groups >= GROUPS_KNOWN else GROUP_BYTES
         return rows * each + self.index.growth(rows)
-
-    def clear(self) -> None:
-        self.index.clear()
-        for name, member in self._members.items():
-            self._members[name] = _Member(member.plan, self.index.groups)
-
-    def clear_member(self, name: str) -> None:
-        """Forget the rows of one member; the last one takes the index with it."""
-        if len(self._members) == 1:
-            self.clear()
-        else:
-            self._members[name] = _Member(self._members[name].plan, self.index.groups)
-
-
-def absorb_all(
-    groups: Sequence[DenseGroup], rows: pa.Table, project: Project
-) -> list[tuple[DenseGroup, NotPackable]]:
-    """Take in rows into several groups, with what they need computed once; answers the groups
-    that could not, and took in nothing."""
-    batch = Batch(rows, project)
-    for group in groups:
-        group.prepare(batch)
-    batch.compute()
-    refused = []
-    for group in groups:
-        try:
-            group.absorb_batch(batch)
-        except NotPackable as reason:
-            refused.append((group, reason))
-    return refused
-
-
-class DenseState:
-    """One member of a group, as a state."""
-
-    def __init__(self, group: DenseGroup, name: str, project: Project) -> None:
-        self.group = group
-        self.name = name
-        self._project = project
-        self._plan = group.plan(name)
-
-    def absorb(self, rows: pa.Table) -> None:
-        self.group.absorb(rows, self._project, (self.name,))
-
-    def absorb_partials(self, partials: pa.Table) -> None:
-        self.group.absorb_partials(self.name, partials)
-
-    def table(self) -> pa.Table:
-        return self.group.table(self.name)
-
-    def select_sql(self, source: str) -> str:
-        return self._plan.select_sql(source)
-
-    @property
-    def groups(self) -> int:
-        return self.group.groups(self.name)
-
-    @property
-    def nbytes(self) -> int:
-        alone = len(self.group.names) == 1
-        return self.group.nbytes(None if alone else self.name)
-
-    def clear(self) -> None:
-        self.group.clear_member(self.name)
-
-    def describe(self) -> str:
-        return f"dense, {self.group.index.describe()}"
 
 
 def _given(
@@ -369,11 +292,3 @@ def _given(
         else:
             known[key] = numbers_of(array)
     return known[key]
-
-
-def _admit(name: str, member: _Member, given: Sequence[Numbers]) -> None:
-    for cell, numbers in zip(member.cells, given, strict=True):
-        try:
-            cell.admit(numbers.known)
-        except NotPackable as refused:
-            raise NotPackable(refused.reason, name) from refused

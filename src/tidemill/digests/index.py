@@ -33,11 +33,6 @@ class KeyIndex:
 
     def __init__(self, types: Sequence[SqlType]) -> None:
         self._coders: list[Coder] = [coder_for(kind) for kind in types]
-        self.clear()
-
-    def clear(self) -> None:
-        for coder in self._coders:
-            coder.clear()
         self._narrow: dict[tuple[int, bool], Hashed] = {}
         self._size = 1
         self._table: Slots = Addressed(1)

@@ -85,10 +85,3 @@ class LevelState:
         """What is held; tables that are still to be merged take as much again meanwhile."""
         sizes = [table.nbytes for level in self._levels for table in level]
         return sum(sizes) if len(sizes) < 2 else 2 * sum(sizes)
-
-    def clear(self) -> None:
-        self._levels = []
-        self._answer = None
-
-    def describe(self) -> str:
-        return "levels"

@@ -32,7 +32,6 @@ class Operator:
     elapsed_s: float
     about: Mapping[str, str]
     row_groups: int
-    row_groups_total: int
     children: tuple[Operator, ...]
 
     @classmethod
@@ -44,7 +43,6 @@ class Operator:
             float(node.get("timing", 0.0)),
             about,
             int(node.get("row_groups_scanned", 0)),
-            int(node.get("total_row_groups_to_scan", 0)),
             tuple(cls.of(child) for child in node.get("children", ())),
         )
 

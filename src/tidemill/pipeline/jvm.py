@@ -45,10 +45,6 @@ class JvmEndedError(Exception):
     """The process ended before its gateway was there."""
 
 
-class JvmStalledError(Exception):
-    """The process is there and does nothing."""
-
-
 class Jvm:
     """One process. Safe to end from any thread, at any moment."""
 

@@ -160,38 +160,3 @@ def bind_rows(
         tuple(value_of(value.key, params) if isinstance(value, Param) else value for value in row)
         for row in template
     )
-
-
-def bind(expression: exp.Expression, params: Params) -> exp.Expression:
-    """The expression, after checking that the values fit its parameters. Nothing is copied."""
-    check_params(placeholders(expression), params)
-    return expression
-
-
-def to_duckdb(
-    expression: exp.Expression,
-    params: Params,
-    *,
-    extra: Mapping[str, object] | None = None,
-    copy: bool = True,
-) -> tuple[exp.Expression, dict[str, object]]:
-    """The tree with parameters ``$p1``, ``$p2`` … and the values by those names.
-
-    ``extra`` are parameters that Tidemill itself put into the tree (window bounds): they keep
-    their names, and are no concern of the caller's values.
-    """
-    ours = extra or {}
-    tree = expression.copy() if copy else expression
-    nodes = [
-        node
-        for node in tree.find_all(exp.Placeholder, exp.Parameter)
-        if placeholder_key(node) not in ours
-    ]
-    keys = list(dict.fromkeys(placeholder_key(node) for node in nodes))
-    check_params(keys, params)
-    names = {key: f"p{key}" if key.isdigit() else f"p{at}" for at, key in enumerate(keys, 1)}
-    for node in nodes:
-        node.replace(exp.Placeholder(this=names[placeholder_key(node)]))
-    values = {name: value_of(key, params) for key, name in names.items()}
-    values.update(ours)
-    return tree, values

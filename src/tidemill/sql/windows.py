@@ -71,23 +71,6 @@ class Rewritten:
     query: exp.Expression
     bounds: tuple[Bound, ...]
 
-    def values(self, now: Now) -> dict[str, datetime]:
-        """Values for the open parameters (``extra`` of ``params.to_duckdb``)."""
-        return {bound.name: bound.value(now) for bound in self.bounds}
-
-
-def rewrite(
-    query: exp.Expression, tables: Tables, now: Now, params: Params = None, *, copy: bool = True
-) -> exp.Expression:
-    """The query with stream windows as subqueries and now as literals."""
-
-    def literal(bound: Bound) -> exp.Expression:
-        moment = bound.value(now)
-        text = moment.replace(tzinfo=None).isoformat(sep=" ") + ("+00:00" if bound.has_zone else "")
-        return exp.cast(exp.Literal.string(text), _type_name(bound.has_zone), dialect="duckdb")
-
-    return _rewrite(query, tables, params, literal, copy)
-
 
 def rewrite_deferred(
     query: exp.Expression, tables: Tables, params: Params = None, *, copy: bool = True

@@ -10,9 +10,8 @@ import pyarrow as pa
 import pytest
 from digests_kit import answer, chunks, columns_of, projector, random_rows, runner
 
-from tidemill.digests.dense import DenseState
+from tidemill.digests.dense import DenseGroup, plan_dense
 from tidemill.digests.levels import FANOUT, LevelState
-from tidemill.digests.state import make_state
 
 PARTIAL = (
     "SELECT c0 AS k0, list_sort(list(DISTINCT c1) FILTER (WHERE c1 IS NOT NULL)) AS s0,"
@@ -32,20 +31,17 @@ def test_levels_are_duckdbs_grouping(connection: duckdb.DuckDBPyConnection, numb
     run = runner(connection)
     state = LevelState(columns_of(connection, PARTIAL, rows), PARTIAL, MERGE, run)
     done: list[pa.Table] = [rows.slice(0, 0)]
-    for _ in range(2):
-        for piece in chunks(rows, seed):
-            if seed.random() < 0.3:
-                state.absorb_partials(run(PARTIAL, {"tm_rows": piece}))
-            else:
-                state.absorb(piece)
-            done.append(piece)
-            if seed.random() < 0.2:
-                check(connection, state, pa.concat_tables(done))
-        check(connection, state, pa.concat_tables(done))
-        state.clear()
-        done = done[:1]
-        assert state.groups == 0
-        check(connection, state, done[0])
+    assert state.groups == 0
+    check(connection, state, done[0])
+    for piece in chunks(rows, seed):
+        if seed.random() < 0.3:
+            state.absorb_partials(run(PARTIAL, {"tm_rows": piece}))
+        else:
+            state.absorb(piece)
+        done.append(piece)
+        if seed.random() < 0.2:
+            check(connection, state, pa.concat_tables(done))
+    check(connection, state, pa.concat_tables(done))
 
 
 def check(connection: duckdb.DuckDBPyConnection, state: LevelState, rows: pa.Table) -> None:
@@ -88,24 +84,27 @@ def test_without_keys_there_is_one_group_always(connection: duckdb.DuckDBPyConne
     partial = "SELECT sum(c0) AS s0, count(*) AS s1 FROM tm_rows"
     merge = "SELECT sum(s0) AS s0, coalesce(sum(s1), 0)::BIGINT AS s1 FROM tm_partials"
     rows = random_rows(connection, ["TINYINT"], 10, random.Random(1))
-    run, project = runner(connection), projector(connection)
     columns = columns_of(connection, partial, rows)
-    for is_dense in (True, False):
-        state = make_state(columns, partial, merge, run, project, is_dense)
-        assert isinstance(state, DenseState) == is_dense
-        nothing = answer(connection, state.select_sql("t"), {"t": state.table()})
-        assert nothing == [("HUGEINT", "BIGINT"), (None, "0")]
-        state.absorb(rows)
-        found = answer(connection, state.select_sql("t"), {"t": state.table()})
-        assert found == answer(connection, partial, {"tm_rows": rows})
+    levels = LevelState(columns, partial, merge, runner(connection))
+    plan = plan_dense(partial, columns)
+    assert plan is not None
+    dense = DenseGroup({"v": plan})
+
+    def found() -> list[list[tuple[object, ...]]]:
+        in_levels = answer(connection, levels.select_sql("t"), {"t": levels.table()})
+        return [
+            in_levels,
+            answer(connection, dense.select_sql("v", "t"), {"t": dense.table("v")}),
+        ]
+
+    assert found() == [[("HUGEINT", "BIGINT"), (None, "0")]] * 2
+    levels.absorb(rows)
+    dense.absorb(rows, projector(connection))
+    assert found() == [answer(connection, partial, {"tm_rows": rows})] * 2
 
 
-def test_the_shape_decides_how_a_state_is_held(connection: duckdb.DuckDBPyConnection) -> None:
+def test_what_arrays_cannot_hold_has_no_plan(connection: duckdb.DuckDBPyConnection) -> None:
     rows = random_rows(connection, TYPES, 10, random.Random(1))
-    run, project = runner(connection), projector(connection)
-    columns = columns_of(connection, PARTIAL, rows)
-    assert make_state(columns, PARTIAL, MERGE, run, project).describe() == "levels"
+    assert plan_dense(PARTIAL, columns_of(connection, PARTIAL, rows)) is None
     partial = "SELECT c0 AS k0, count(*) AS s0 FROM tm_rows GROUP BY 1"
-    merge = "SELECT k0, sum(s0)::BIGINT AS s0 FROM tm_partials GROUP BY k0"
-    columns = columns_of(connection, partial, rows)
-    assert make_state(columns, partial, merge, run, project).describe() == "dense, addressed"
+    assert plan_dense(partial, columns_of(connection, partial, rows)) is not None

@@ -52,9 +52,8 @@ def test_files_and_row_groups_of_a_scan() -> None:
         {
             **node("TABLE_SCAN", 7, **{"Total Files Read": "12", "Filters": ["k=1", "v>2"]}),
             "row_groups_scanned": 3,
-            "total_row_groups_to_scan": 9,
         }
     )
-    assert (scan.files, scan.row_groups, scan.row_groups_total) == (12, 3, 9)
+    assert (scan.files, scan.row_groups) == (12, 3)
     assert scan.about["Filters"] == "k=1, v>2"
     assert Operator.of(node("TABLE_SCAN", 1, **{"Total Files Read": "many"})).files == 0

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 from random_queries import COLUMN_LIST, COLUMNS, Queries, random_rows
 from sqlglot import exp
-from support import FakeTable, body
+from support import FakeTable, body, rewrite, to_duckdb
 
 from tidemill.sql.decompose import (
     MERGE_SOURCE,
@@ -28,8 +28,8 @@ from tidemill.sql.decompose import (
     sql_of,
 )
 from tidemill.sql.decompose.calls import AGGREGATES
-from tidemill.sql.params import placeholders, to_duckdb
-from tidemill.sql.windows import NowBounds, rewrite
+from tidemill.sql.params import placeholders
+from tidemill.sql.windows import NowBounds
 from tidemill.types import Column, SqlType
 
 ROWS = 150

@@ -7,14 +7,14 @@ import contextlib
 from hypothesis import given, settings
 from hypothesis import strategies as some
 from sqlglot import exp
-from support import table
+from support import rewrite, table
 
 from tidemill.errors import TidemillError
 from tidemill.sql.parser import parse
 from tidemill.sql.predicates import find_scans
 from tidemill.sql.statements import Query
 from tidemill.sql.travel import find_clause, moment_us, take_system_time
-from tidemill.sql.windows import NowBounds, rewrite
+from tidemill.sql.windows import NowBounds
 
 VALID = """
 CREATE STREAMING TABLE t (ts TIMESTAMP, vid BIGINT NOT NULL DEFAULT 5, x STRUCT(a INT)[],

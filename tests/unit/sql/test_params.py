@@ -5,9 +5,10 @@ from __future__ import annotations
 import duckdb
 import pytest
 from sqlglot import exp
+from support import to_duckdb
 
 from tidemill.errors import QueryError
-from tidemill.sql.params import Params, bind, placeholders, to_duckdb
+from tidemill.sql.params import Params, placeholders
 from tidemill.sql.parser import parse_one
 from tidemill.sql.statements import Query
 
@@ -39,16 +40,8 @@ def test_values_reach_duckdb(text: str, params: Params, answer: tuple[object, ..
     before = body.sql("duckdb")
     tree, values = to_duckdb(body, params)
     assert body.sql("duckdb") == before
-    assert bind(body, params) is body
     with duckdb.connect() as connection:
         assert connection.execute(tree.sql("duckdb"), values or None).fetchall() == [answer]
-
-
-def test_extra_parameters_keep_their_names() -> None:
-    body = _body("SELECT $1 + $tidemill_bound_0")
-    tree, values = to_duckdb(body, [1], extra={"tidemill_bound_0": 5})
-    assert tree.sql("duckdb") == "SELECT $p1 + $tidemill_bound_0"
-    assert values == {"p1": 1, "tidemill_bound_0": 5}
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 from sqlglot import exp
-from support import body, duck, table
+from support import body, duck, rewrite, table
 
 from tidemill.sql.partners import partner_query
 from tidemill.sql.predicates import Alternatives, Branch, Conjunct, find_scans
-from tidemill.sql.windows import NowBounds, rewrite
+from tidemill.sql.windows import NowBounds
 
 TABLES = {
     "t": table("t", "ts", ts="TIMESTAMP", a="INTEGER", b="INTEGER", s="VARCHAR"),

@@ -8,7 +8,7 @@ from datetime import datetime
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
-from support import body, duck, table
+from support import body, bound_values, duck, table
 
 from tidemill.clock import from_us, to_us
 from tidemill.errors import QueryError, TidemillError, UnknownNameError
@@ -50,7 +50,9 @@ def run(rows: list[Row], text: str) -> tuple[list[str], list[tuple[object, ...]]
                 [from_us(us), vid, x, x, seq],
             )
         deferred = rewrite_deferred(rewrite_prev(body(text), lookup), lookup)
-        found = connection.execute(deferred.query.sql("duckdb"), deferred.values(now) or None)
+        found = connection.execute(
+            deferred.query.sql("duckdb"), bound_values(deferred, now) or None
+        )
         names = [column[0] for column in found.description or []]
         answer = found.fetchall()
     return names, [tuple(to_us(v) if isinstance(v, datetime) else v for v in r) for r in answer]

@@ -10,11 +10,11 @@ from itertools import groupby
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
-from support import body, duck, table
+from support import body, bound_values, duck, rewrite, table
 
 from tidemill.clock import from_us, to_us
 from tidemill.errors import QueryError, TidemillError, UnknownNameError
-from tidemill.sql.windows import NowBounds, rewrite, rewrite_deferred
+from tidemill.sql.windows import NowBounds, rewrite_deferred
 
 TABLES = {
     "t": table("t", "ts", ts="TIMESTAMP", vid="INTEGER", x="BIGINT", _window="INTEGER"),
@@ -61,7 +61,7 @@ def run(name: str, rows: list[Row], text: str) -> list[tuple[object, ...]]:
             )
         literal = connection.execute(rewrite(query, lookup, now).sql("duckdb")).fetchall()
         deferred = rewrite_deferred(query, lookup)
-        sql, values = deferred.query.sql("duckdb"), deferred.values(now)
+        sql, values = deferred.query.sql("duckdb"), bound_values(deferred, now)
         assert connection.execute(sql, values or None).fetchall() == literal
     return [tuple(to_us(v) if isinstance(v, datetime) else v for v in row) for row in literal]
 

@@ -29,10 +29,6 @@ class Value:
     constant: str | None = None
 
     @property
-    def is_literal(self) -> bool:
-        return self.constant is not None
-
-    @property
     def asked(self) -> str:
         """How DuckDB is asked about this value: constants as they are, others by their type."""
         if self.constant is not None:
