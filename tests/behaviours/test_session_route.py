@@ -9,7 +9,7 @@ import pytest
 from warehouses import open_inline, quiet
 
 import tidemill
-from tidemill.federation.scatter import Scatter
+from tidemill.federation.routes import GatherRoute, PartitionRoute, TaskRoute
 from tidemill.statements.session import Session
 
 KINDS = {
@@ -43,13 +43,13 @@ def db(tmp_path: Path) -> Iterator[tidemill.Database]:
 def runs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What ran in tasks."""
     found: list[str] = []
-    run = Scatter.run
+    for route in (PartitionRoute, TaskRoute, GatherRoute):
 
-    def counted(self: Scatter, filled: object) -> object:
-        found.append("spark")
-        return run(self, filled)  # type: ignore[arg-type]
+        def counted(self: object, filled: object, _run: object = route.run) -> object:
+            found.append("spark")
+            return _run(self, filled)  # type: ignore[operator]
 
-    monkeypatch.setattr(Scatter, "run", counted)
+        monkeypatch.setattr(route, "run", counted)
     return found
 
 
