@@ -268,7 +268,7 @@ REMOVED_KNOWN = {
         "pipeline.loads.environment",  # and tells memory of them
         "pipeline.compact",  # writes what is left, and drops them
         "pipeline.spark_sql",  # the anti-join of Spark's own SQL
-        "federation.system.files",  # shows how many there are
+        "system.files",  # shows how many there are
         "statements.verifying",  # drops no damaged one
     )
 }

@@ -366,7 +366,7 @@ def test_a_death_at_the_append_of_answers(when: str, tmp_path: Path) -> None:
     with closing(open_inline(place)) as db:
         make_mixed(db)
         db.append("p", reports)
-        store = db._kept._desk._append
+        store = db._kept._environment._append
 
         def append(*given: Any) -> object:
             def copy() -> None:
@@ -380,7 +380,7 @@ def test_a_death_at_the_append_of_answers(when: str, tmp_path: Path) -> None:
                 copy()
             return result
 
-        db._kept._desk._append = append
+        db._kept._environment._append = append
         db._kept.catch_up()
     assert len(copies) > 5
     for copy in copies[:: len(copies) // 4]:
@@ -747,7 +747,7 @@ def test_a_batch_that_failed_is_answered_as_if_it_had_not(db: Database) -> None:
     db.sql(POSITIONS.format(watermark=""))
     db.sql(STOPPED)
     reports = drive(40)
-    store, failures = db._kept._desk._append, []
+    store, failures = db._kept._environment._append, []
 
     def fail_at_first(*given: Any) -> object:
         if len(failures) % 2 == 0:
@@ -756,7 +756,7 @@ def test_a_batch_that_failed_is_answered_as_if_it_had_not(db: Database) -> None:
         failures.append(given)
         return store(*given)
 
-    db._kept._desk._append = fail_at_first
+    db._kept._environment._append = fail_at_first
     for at in range(0, len(reports), 3):
         db.append("p", reports[at : at + 3])
         with suppress(TidemillError):
@@ -801,7 +801,7 @@ class _Waited:
 
     def __init__(self, db: Database, done: Callable[[], bool]) -> None:
         self.event = threading.Event()
-        store = db._kept._desk._append
+        store = db._kept._environment._append
 
         def append(*given: Any) -> object:
             result = store(*given)
@@ -809,7 +809,7 @@ class _Waited:
                 self.event.set()
             return result
 
-        db._kept._desk._append = append
+        db._kept._environment._append = append
 
 
 def test_the_thread_follows_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import pytest
 from warehouses import open_inline, quiet
 
 import tidemill
-from tidemill.catalog.store import Catalog
+from tidemill.catalog.transaction import Transaction
 from tidemill.engine import Database
 from tidemill.errors import CatalogError, RowsRejectedError, TidemillError
 
@@ -89,7 +89,7 @@ def test_what_the_catalog_missed_the_log_knows(
     copy = f"COPY s FROM '{files}/*.csv'"
     with open_short(tmp_path / "w") as db, monkeypatch.context() as patch:
         db.sql(f"CREATE STREAMING TABLE s {COLUMNS} WITH (clock = 'event')")
-        patch.setattr(Catalog, "add_packages", fail)
+        patch.setattr(Transaction, "add_packages", fail)
         with pytest.raises(CatalogError):
             db.sql(copy)
     with open_short(tmp_path / "w") as db:
@@ -103,7 +103,7 @@ def test_a_move_takes_packages_along_that_the_catalog_missed(
 ) -> None:
     with open_short(tmp_path / "w") as db, monkeypatch.context() as patch:
         db.sql(f"CREATE STREAMING TABLE s {COLUMNS} WITH (clock = 'event')")
-        patch.setattr(Catalog, "add_packages", lambda *_: None)
+        patch.setattr(Transaction, "add_packages", lambda *_: None)
         db.sql(f"COPY s FROM '{files}/*.csv'")
     with monkeypatch.context() as patch, open_inline(tmp_path / "w") as db:
         db.sql("FLUSH s")

@@ -221,7 +221,7 @@ def _at_point(monkeypatch: pytest.MonkeyPatch, name: str, act: Callable[[], None
         if passing == name and passed.count(name) == 1:
             act()
 
-    for module in ("pipeline.move", "pipeline.compact", "pipeline.loads.desk"):
+    for module in ("pipeline.move", "pipeline.compact", "pipeline.loads.environment"):
         monkeypatch.setattr(f"tidemill.{module}.point", point)
     return passed
 

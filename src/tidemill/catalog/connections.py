@@ -85,8 +85,9 @@ class Connections:
     def verify(self) -> None:
         """An error if a SQLite catalog is not what was committed (see ``sums``)."""
         if self._is_sqlite:
-            with self.read() as connection:
-                sums.verify(_raw(connection), self.place, self._head)
+            known = None if self._head is None else self._head.read()  # first: commits go on
+            with self.read() as connection, connection.begin():  # sums and rows of one moment
+                sums.verify(_raw(connection), self.place, known, self._head)
 
     def keep_sums(self) -> None:
         """Make the sums of a SQLite catalog, if it has none, and keep them from now on."""

@@ -79,8 +79,9 @@ def count_commit(dbapi: sqlite3.Connection) -> int:
     return int(row[0]) if row else 0
 
 
-def verify(dbapi: sqlite3.Connection, place: str, head: Head | None) -> None:
-    """An error if the catalog is not what was committed. A fault of SQLite is the caller's."""
+def verify(dbapi: sqlite3.Connection, place: str, known: int | None, head: Head | None) -> None:
+    """An error if the catalog is not what was committed. A fault of SQLite is the caller's, who
+    has begun a transaction, and before that read from ``head`` how many commits are ``known``."""
     names = _table_names(dbapi)
     if "tidemill_catalog" not in names:
         return  # new, or not ours: the migrations say so
@@ -105,8 +106,8 @@ def verify(dbapi: sqlite3.Connection, place: str, head: Head | None) -> None:
             raise _damaged(place, f"the rows of {name} are not those that were written")
     if not isinstance(commits, int):
         raise _damaged(place, "the count of transactions is missing")
-    if head is not None:
-        _check_head(place, commits, head)
+    if head is not None and known is not None and known > commits:
+        raise _lost(place, commits, known, head)
 
 
 class Head:
@@ -137,15 +138,13 @@ class Head:
                 os.close(handle)
 
 
-def _check_head(place: str, commits: int, head: Head) -> None:
-    known = head.read()
-    if known is not None and known > commits:
-        raise CatalogError(
-            f"catalog {place} has lost its last transactions",
-            detail=f"it has {commits} of {known}; its log (-wal) was damaged or removed",
-            hint="restore it from a copy with all its files; if it is an older copy on purpose, "
-            f"remove {head.path}",
-        )
+def _lost(place: str, commits: int, known: int, head: Head) -> CatalogError:
+    return CatalogError(
+        f"catalog {place} has lost its last transactions",
+        detail=f"it has {commits} of {known}; its log (-wal) was damaged or removed",
+        hint="restore it from a copy with all its files; if it is an older copy on purpose, "
+        f"remove {head.path}",
+    )
 
 
 def _damaged(place: str, reason: str) -> CatalogError:

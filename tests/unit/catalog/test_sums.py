@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from once import once
 
+from tidemill.catalog import sums
 from tidemill.catalog.migrations import MIGRATIONS
 from tidemill.catalog.model import FILE_ROWS, NewFile, NewTable
 from tidemill.catalog.store import Catalog
@@ -164,3 +165,24 @@ def test_flipped_bits(tmp_path: Path) -> None:
         assert catalog.snapshot() == wanted
         catalog.close()
     assert refused
+
+
+def test_a_catalog_is_verified_while_others_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sums, rows and the count of commits are those of one moment."""
+    catalog = opened(tmp_path)
+    table_id = fill(catalog)
+    sum_of, commits = sums._sum_of, iter(range(1_000))
+
+    def committing(dbapi: sqlite3.Connection, name: str) -> tuple[int, str]:
+        with catalog.transaction() as change:
+            change.rename_table(table_id, f"t{next(commits)}")
+        return sum_of(dbapi, name)
+
+    monkeypatch.setattr(sums, "_sum_of", committing)
+    catalog.verify()
+    assert next(commits) > 1, "some were made meanwhile"
+    monkeypatch.undo()
+    catalog.verify()
+    catalog.close()

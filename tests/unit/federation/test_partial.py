@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+import sqlglot
 
 from tidemill.errors import QueryError, TidemillError
 from tidemill.federation.partial import (
@@ -17,6 +18,7 @@ from tidemill.federation.partial import (
     run_partial,
     to_ipc,
 )
+from tidemill.federation.template import Template
 from tidemill.history.storage import Storage
 
 FILES = "SELECT * FROM (VALUES (1, 'a'), (2, 'b'), (3, NULL)) AS t(k, name)"
@@ -35,8 +37,9 @@ def task_of(
     tables: Mapping[str, bytes] | None = None,
 ) -> PartialTask:
     """A task whose SQL reads the scan ``tm_scan_0``."""
+    template = Template.of(sqlglot.parse_one(sql, read="duckdb"), {"tm_scan_0"})
     return PartialTask(
-        sql, "tm_scan_0", FILES, storage, values or {}, references or {}, tables or {}
+        template, "tm_scan_0", FILES, storage, values or {}, references or {}, tables or {}
     )
 
 

@@ -24,6 +24,7 @@ from pipeline_kit import (
     put_bytes,
 )
 
+from tidemill.catalog.commits import SeqRange
 from tidemill.catalog.model import FILE_DELETES, FILE_REJECTED, FILE_ROWS, NewFile
 from tidemill.errors import (
     DuplicateKeyError,
@@ -73,7 +74,7 @@ def test_packages_are_collated_into_partitions(warehouse: Warehouse, box: Path) 
         (FILE_ROWS, 2, "load"),
         (FILE_ROWS, 1, "load"),
     ]
-    assert commit.reserved == (1_000, 1_000 + 2 * PACKAGE_ROWS_MAX - 1)
+    assert commit.reserved == SeqRange(1_000, 1_000 + 2 * PACKAGE_ROWS_MAX - 1)
     assert warehouse.rows("_seq") == [(1_000,), (1_000 + PACKAGE_ROWS_MAX,), (1_001,)]
     first = report.packages[0]
     assert first.span_us == (1_704_070_800_000_000, 1_704_074_400_000_000)

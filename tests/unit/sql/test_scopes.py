@@ -13,8 +13,8 @@ from sqlglot.errors import ParseError
 from support import FakeTable, table
 
 from tidemill.sql.scopes import (
+    FromItem,
     Scope,
-    Source,
     base_table,
     candidates,
     enclosing_select,
@@ -202,7 +202,7 @@ def test_columns_joined_by_name() -> None:
 
 def test_candidates_are_all_that_have_it() -> None:
     one, two = (
-        Source(exp.Table(), alias, frozenset(names), None)
+        FromItem(exp.Table(), alias, frozenset(names), None)
         for alias, names in (("A", ["x", "y"]), ("b", ["x"]))
     )
     assert candidates(column("x"), [one, two]) == [one, two]

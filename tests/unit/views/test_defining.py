@@ -111,9 +111,9 @@ def test_or_replace_gives_another_query(db: Database) -> None:
 def test_digests_that_a_crash_left_are_found(db: Database) -> None:
     stream = db.catalog.snapshot().get("s")
     columns = (Column("k0", SqlType("INTEGER")),)
-    db.catalog.create_table(
-        NewTable("v$digest0", DIGEST, columns, definition="{}", source_id=stream.table_id)
-    )
+    new = NewTable("v$digest0", DIGEST, columns, definition="{}", source_id=stream.table_id)
+    with db.catalog.transaction() as change:
+        change.create_table(new)
     assert [each.name for each in orphans(db.catalog.snapshot())] == ["v$digest0"]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from catalog_tables import snapshot_of
-from kept_kit import OTHER, TIME, FakeDesk, S, definition
+from kept_kit import OTHER, TIME, FakeEnvironment, S, definition
 
 from tidemill.clock import DATETIME_US_MAX, from_us, to_us
 from tidemill.errors import QueryError
@@ -30,7 +30,7 @@ ZONED = Column("ts", SqlType("TIMESTAMP WITH TIME ZONE"))
 
 def clock_us(*clocks: int | None) -> int | None:
     known = dict(zip((1, 2), clocks, strict=True))
-    return Streams(FakeDesk(), BOTH, lambda table: known[table.table_id]).clock_us()
+    return Streams(FakeEnvironment(), BOTH, lambda table: known[table.table_id]).clock_us()
 
 
 def test_the_clock_is_what_all_have_passed() -> None:
@@ -39,13 +39,13 @@ def test_the_clock_is_what_all_have_passed() -> None:
 
 
 def test_a_stream_that_was_dropped_is_an_error() -> None:
-    desk = FakeDesk(snapshot=snapshot_of(S))
-    assert Streams(desk, definition("SELECT 1 FROM s"), lambda _: 1).tables() == [S]
+    environment = FakeEnvironment(snapshot=snapshot_of(S))
+    assert Streams(environment, definition("SELECT 1 FROM s"), lambda _: 1).tables() == [S]
     with pytest.raises(QueryError, match='stream "o" of the query was dropped'):
-        Streams(desk, BOTH, lambda _: 1).tables()
+        Streams(environment, BOTH, lambda _: 1).tables()
 
 
-class Rows(FakeDesk):
+class Rows(FakeEnvironment):
     """A stream that is asked for its first row of a span."""
 
     def __init__(self, *times: int) -> None:
@@ -62,25 +62,25 @@ class Rows(FakeDesk):
 
 
 def test_the_first_row_is_looked_for_in_growing_steps() -> None:
-    desk = Rows(500)
-    streams = Streams(desk, definition("SELECT 1 FROM s"), lambda _: 1)
+    environment = Rows(500)
+    streams = Streams(environment, definition("SELECT 1 FROM s"), lambda _: 1)
     assert streams.first_us(100, 10_000, 50) == 500
-    assert desk.spans == [(100, 150), (150, 250), (250, 450), (450, 850)]
+    assert environment.spans == [(100, 150), (150, 250), (250, 450), (450, 850)]
 
 
 def test_and_not_behind_the_end() -> None:
-    desk = Rows(500)
-    streams = Streams(desk, definition("SELECT 1 FROM s"), lambda _: 1)
+    environment = Rows(500)
+    streams = Streams(environment, definition("SELECT 1 FROM s"), lambda _: 1)
     assert streams.first_us(100, 400, 200) is None
-    assert desk.spans == [(100, 300), (300, 400)]
+    assert environment.spans == [(100, 300), (300, 400)]
     assert streams.first_us(500, 500, 200) is None
 
 
 def test_without_a_beginning_all_is_looked_at_once() -> None:
-    desk = Rows(500, 300)
-    streams = Streams(desk, definition("SELECT 1 FROM s"), lambda _: 1)
+    environment = Rows(500, 300)
+    streams = Streams(environment, definition("SELECT 1 FROM s"), lambda _: 1)
     assert streams.first_us(None, 10_000, 50) == 300
-    assert len(desk.spans) == 1
+    assert len(environment.spans) == 1
 
 
 def test_times_as_values_of_a_column() -> None:
