@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from warehouses import open_inline, quiet
 
 import tidemill
-from tidemill.federation.scatter import Scatter
+from tidemill.federation.routes import GatherRoute, PartitionRoute, Route, TaskRoute
+from tidemill.federation.runner import Filled
 from tidemill.statements.session import Session
+
+Run = Callable[..., object]
 
 KINDS = {
     "h": "HUGEINT",
@@ -43,13 +46,13 @@ def db(tmp_path: Path) -> Iterator[tidemill.Database]:
 def runs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What ran in tasks."""
     found: list[str] = []
-    run = Scatter.run
+    for kind in (PartitionRoute, TaskRoute, GatherRoute):
 
-    def counted(self: Scatter, filled: object) -> object:
-        found.append("spark")
-        return run(self, filled)  # type: ignore[arg-type]
+        def counted(self: Route, filled: Filled, _run: Run = kind.run) -> object:
+            found.append(self.name)
+            return _run(self, filled)
 
-    monkeypatch.setattr(Scatter, "run", counted)
+        monkeypatch.setattr(kind, "run", counted)
     return found
 
 

@@ -79,14 +79,14 @@ def mostly_memory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tidemill
 def manners(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """How queries of the Spark route ran."""
     found: list[str] = []
-    for name in ("shipped", "gathered", "split"):
-        method = getattr(scatter.Scatter, f"_run_{name}")
+    for name in ("_run_shipped", "run_gathered", "_run_split"):
+        method = getattr(scatter.Scatter, name)
 
         def noted(self: object, *given: object, _name: str = name, _run: object = method) -> object:
-            found.append(_name)
+            found.append(_name.removeprefix("_").removeprefix("run_"))
             return _run(self, *given)  # type: ignore[operator]
 
-        monkeypatch.setattr(scatter.Scatter, f"_run_{name}", noted)
+        monkeypatch.setattr(scatter.Scatter, name, noted)
     return found
 
 
