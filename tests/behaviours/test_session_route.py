@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from warehouses import open_inline, quiet
 
 import tidemill
-from tidemill.federation.routes import GatherRoute, PartitionRoute, TaskRoute
+from tidemill.federation.routes import GatherRoute, PartitionRoute, Route, TaskRoute
+from tidemill.federation.runner import Filled
 from tidemill.statements.session import Session
+
+Run = Callable[..., object]
 
 KINDS = {
     "h": "HUGEINT",
@@ -43,13 +46,13 @@ def db(tmp_path: Path) -> Iterator[tidemill.Database]:
 def runs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What ran in tasks."""
     found: list[str] = []
-    for route in (PartitionRoute, TaskRoute, GatherRoute):
+    for kind in (PartitionRoute, TaskRoute, GatherRoute):
 
-        def counted(self: object, filled: object, _run: object = route.run) -> object:
-            found.append("spark")
-            return _run(self, filled)  # type: ignore[operator]
+        def counted(self: Route, filled: Filled, _run: Run = kind.run) -> object:
+            found.append(self.name)
+            return _run(self, filled)
 
-        monkeypatch.setattr(route, "run", counted)
+        monkeypatch.setattr(kind, "run", counted)
     return found
 
 

@@ -164,7 +164,7 @@ class PartitionRoute(_Measured):
         return parts.explain() if isinstance(parts, Decomposition) else []
 
     def run(self, filled: Filled) -> Answer:
-        return self.scatter.run_split(filled)
+        return self.scatter.run_partitions(filled)
 
 
 @dataclass(frozen=True)
@@ -194,7 +194,7 @@ class TaskRoute(_Measured):
         return [f"ship: {travel}, since {_indivisible(filled)}"]
 
     def run(self, filled: Filled) -> Answer:
-        return self.scatter.run_shipped(filled)
+        return self.scatter.run_task(filled)
 
 
 @dataclass(frozen=True)

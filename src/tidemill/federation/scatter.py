@@ -79,21 +79,21 @@ class Scatter:
         self._duck = duck
         self._storage = storage
 
-    def run_split(self, filled: Filled) -> tuple[pa.Table, list[str]]:
+    def run_partitions(self, filled: Filled) -> tuple[pa.Table, list[str]]:
         """The answer from partial results of each partition; if DuckDB does not accept the parts,
         from the query as a whole."""
         parts = split(filled.plan)
         if isinstance(parts, Decomposition) and self._binds(filled, parts):
-            return self._merge_parts(filled, parts)
-        return self.run_shipped(filled)
+            return self._run_split(filled, parts)
+        return self.run_task(filled)
 
-    def run_shipped(self, filled: Filled) -> tuple[pa.Table, list[str]]:
+    def run_task(self, filled: Filled) -> tuple[pa.Table, list[str]]:
         """The answer from one task, over the files and the rows of memory that go along; if they
         are too many, from rows that are gathered."""
         if shipping_refusal(filled) is None:
             references = self._references(filled.plan.tree)
             if not references.too_large:
-                return self._ship(filled, references.shipped)
+                return self._run_shipped(filled, references.shipped)
         return self.run_gathered(filled)
 
     def _binds(self, filled: Filled, parts: Decomposition) -> bool:
@@ -111,7 +111,7 @@ class Scatter:
 
     # -- partial, merge, final
 
-    def _merge_parts(self, filled: Filled, parts: Decomposition) -> tuple[pa.Table, list[str]]:
+    def _run_split(self, filled: Filled, parts: Decomposition) -> tuple[pa.Table, list[str]]:
         chosen = next(c for c in filled.selected if c.scan.source == parts.scan.name)
         template = _template(parts.partial, chosen)
         values = _values(parts.partial, filled)
@@ -140,7 +140,10 @@ class Scatter:
 
     # -- ship
 
-    def _ship(self, filled: Filled, references: Mapping[str, bytes]) -> tuple[pa.Table, list[str]]:
+    def _run_shipped(
+        self, filled: Filled, references: Mapping[str, bytes]
+    ) -> tuple[pa.Table, list[str]]:
+        """Let one task run the query, over the files and the rows of memory that go along."""
         memory_bytes, threads = self._duck.memory_max, self._tasks.parallelism
         task = WholeTask.of(filled, self._storage, references, memory_bytes, threads)
         found: list[WholeResult] = self._perform(run_whole, [task])
