@@ -54,7 +54,10 @@ def with_query(node: exp.Table) -> exp.CTE | None:
 def find_with_query(node: exp.Expr, name: str) -> exp.CTE | None:
     """The WITH query that a name means at a node, if it means one."""
     lower = name.lower()
-    return next((cte for cte in visible_queries(node) if cte.alias.lower() == lower), None)
+    for cte in visible_queries(node):
+        if cte.alias.lower() == lower:
+            return cte
+    return None
 
 
 def visible_queries(node: exp.Expr) -> Iterator[exp.CTE]:
@@ -95,7 +98,9 @@ def unbound_tables(tree: exp.Expression) -> Iterator[tuple[exp.Table, str]]:
 def base_table(node: exp.Table, tables: Tables) -> StreamTable | None:
     """The known table that a FROM item reads, unless a WITH query of that name hides it."""
     name = table_name_of(node)
-    return None if name is None or with_query(node) is not None else tables(name)
+    if name is None or (not node.args.get("db") and find_with_query(node, name) is not None):
+        return None
+    return tables(name)
 
 
 # -- what stands in FROM
@@ -168,15 +173,10 @@ def candidates(column: exp.Column, sources: Sequence[S]) -> list[S]:
     if column.args.get("db") is not None or isinstance(column.this, exp.Star):
         return []
     name, qualifier = column.name.lower(), column.table.lower()
-    if qualifier:
-        return [each for each in sources if each.alias.lower() == qualifier and _may(each, name)]
-    if len(sources) == 1:
-        return [each for each in sources if _may(each, name)]
-    return [each for each in sources if each.columns is not None and name in each.columns]
-
-
-def _may(source: Named, name: str) -> bool:
-    return source.columns is None or name in source.columns
+    named = [each for each in sources if not qualifier or each.alias.lower() == qualifier]
+    if qualifier or len(sources) == 1:
+        return [each for each in named if each.columns is None or name in each.columns]
+    return [each for each in named if each.columns is not None and name in each.columns]
 
 
 def is_named_by(column: exp.Column, *aliases: str) -> bool:
