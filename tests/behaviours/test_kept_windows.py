@@ -321,3 +321,51 @@ def test_a_query_that_fails_does_not_hold_up_the_change(db: Database) -> None:
     db.sql("UPDATE names SET name = '7'")
     db._kept.catch_up()
     assert db.sql("SELECT n FROM s").fetchall() == [(7,)]
+
+
+@pytest.mark.parametrize("batch_rows", [2, 1_000])
+@pytest.mark.parametrize("seed", range(4))
+def test_rows_that_are_appended_after_a_load_see_its_rows(
+    db: Database, tmp_path: Path, seed: int, batch_rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if both wait to be answered; and rows that were there before it do not."""
+    monkeypatch.setattr(kept_rows, "BATCH_ROWS", batch_rows)
+    draw = random.Random(seed)
+    db.sql(STREAM)
+    for name, window in (
+        ("newest", "rows => 3"),
+        ("of_key", "rows => 2, partition_by => k"),
+        ("recent", "INTERVAL '4' SECOND"),
+    ):
+        db.sql(
+            f"CREATE STREAMING TABLE {name} AS SELECT list(x ORDER BY ts, x) AS xs"
+            f" FROM RECENT(t, {window}) EVERY ROW"
+            if name != "of_key"
+            else f"CREATE STREAMING TABLE {name} AS SELECT k, list(x ORDER BY ts, x) AS xs"
+            f" FROM RECENT(t, {window}) GROUP BY k EVERY ROW"
+        )
+    given: list[Row] = []
+    for number in range(12):
+        rows = [(second(len(given) + at), draw.randint(0, 2), len(given) + at) for at in range(3)]
+        given += rows
+        if draw.random() < 0.4:
+            path = tmp_path / f"load_{number}.csv"
+            path.write_text("ts,k,x\n" + "".join(f"{t},{k},{x}\n" for t, k, x in rows))
+            db.sql(f"COPY t FROM '{tmp_path}/load_*.csv'")
+        else:
+            db.append("t", rows)
+        if draw.random() < 0.3:
+            db._kept.catch_up()
+        if draw.random() < 0.2:
+            flush(db, "t")
+    db._kept.catch_up()
+    for name, column in (("newest", "xs"), ("of_key", "xs"), ("recent", "xs")):
+        found = [row[0] for row in db.sql(f"SELECT {column} FROM {name} ORDER BY ts").fetchall()]
+        windows = {
+            "newest": lambda at: newest(given, at, 3, False),
+            "of_key": lambda at: newest(given, at, 2, True),
+            "recent": lambda at: [
+                r for r in given[: at + 1] if r[0] >= given[at][0] - timedelta(seconds=4)
+            ],
+        }
+        assert found == [[x for _, _, x in windows[name](at)] for at in range(len(given))], name

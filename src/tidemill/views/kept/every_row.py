@@ -14,9 +14,10 @@ A stream's retention is taken as of the row's time, not as of the moment when it
 that a query which is behind answers the same.
 
 Rows come from the stream's feed, in batches (answers to them: ``row_answers``). Rows that a load
-brings straight into history are answered when it is committed, in steps of ``LOAD_ROWS``. The
-position in the feed is what the ledgers say: rows that were appended and those of loads have one
-each. What was answered stays answered: rows that others replace are not taken back.
+brings straight into history are answered when it is committed, in steps of ``LOAD_ROWS``, and
+before rows that were appended after them. The position in the feed is what the ledgers say: rows
+that were appended and those of loads have one each. What was answered stays answered: rows that
+others replace are not taken back.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ import numpy as np
 from tidemill.catalog.model import Table
 from tidemill.stream.feed import Batch, Feed, Origin
 from tidemill.stream.position import Position
-from tidemill.types import Column
+from tidemill.types import SEQ, Column
 from tidemill.views.kept.definition import Definition
 from tidemill.views.kept.environment import KeptEnvironment
 from tidemill.views.kept.ledger import Ledger
@@ -107,7 +108,7 @@ class EveryRow:
         if published_seq <= position.seq:
             if self._step_load(table, feed):
                 return True
-            self._answers.make_ready(table, position.seq)
+            self._answers.make_ready(table, self._last_answered(feed, position))
             self._come_to(clock_us)
             return False
         if self._is_early(self._waiting, position.seq):
@@ -115,6 +116,10 @@ class EveryRow:
         batch = feed.next_batch(position, BATCH_ROWS, Origin.APPENDED)
         if batch is None:
             return False
+        before = self._before_load(feed, batch)
+        if not before and self._step_load(table, feed):
+            return True
+        batch = batch.first(before) if before else batch
         ready = self._answers.ready(batch.rows)
         if batch.rows.num_rows and not ready:
             self._waiting = (position.seq, self._first_us(batch))
@@ -138,6 +143,12 @@ class EveryRow:
                     position = position.with_load(load.first_seq, upto)
             self._position = position
         return self._position
+
+    def _last_answered(self, feed: Feed, position: Position) -> int:
+        """The greatest number of a row that was answered, when none waits: a load may have
+        greater ones than the rows that were appended."""
+        loads = feed.loads(self._definition.snapshot_id)
+        return max([position.seq, *(load.last_seq for load in loads)])
 
     # -- waiting for other streams
 
@@ -178,6 +189,19 @@ class EveryRow:
             self._at_us = at_us if self._at_us is None else max(self._at_us, at_us)
 
     # -- loads
+
+    def _before_load(self, feed: Feed, batch: Batch) -> int:
+        """How many of the first rows came before the next load that is to be answered: those
+        behind it see its rows. A load that is still under way is not waited for."""
+        count = int(batch.rows.num_rows)
+        if self._environment.snapshot().snapshot_id == self._loads_at:
+            return count
+        loads = feed.loads(self._definition.snapshot_id)
+        load = next(self._known_position(feed).open_loads(loads), None)
+        if load is None or not count:
+            return count
+        seqs = batch.rows.column(SEQ).to_numpy()
+        return int(np.searchsorted(seqs, load.first_seq))
 
     def _step_load(self, table: Table, feed: Feed) -> bool:
         """Answer the next rows of a load that was committed since the query was made."""
