@@ -132,7 +132,9 @@ def _to_decimal(kind: str, value: object, target: Target) -> object:
     if abs(number) >= Decimal(10) ** (target.width - target.scale):
         return None
     rounded = rescaled(number, target.scale)
-    return rounded if rounded == number else None
+    if rounded != number:
+        return None
+    return rounded or rounded.copy_abs()  # a decimal zero has no sign
 
 
 def rescaled(number: Decimal, scale: int) -> Decimal:

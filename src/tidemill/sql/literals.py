@@ -100,6 +100,8 @@ def _number(text: str) -> Cell | None:
         return None if isinf(double) else (DOUBLE, double)
     if len(text) - 1 > DECIMAL_DIGITS_MAX or (text[:2].isdigit() and text[0] == "0"):
         return None
+    if text[0] == ".":  # as text it would be ".5", which a Decimal does not tell from 0.5
+        return None
     return DECIMAL, Decimal(text)
 
 
@@ -154,4 +156,6 @@ def _signed(cell: Cell | None, sign: str) -> Cell | None:
         return None
     if sign == "+":
         return cell
-    return kind, value.copy_negate() if isinstance(value, Decimal) else -value  # type: ignore[operator]
+    if isinstance(value, Decimal):
+        return kind, value.copy_negate() if value else value  # a decimal zero has no sign
+    return kind, -value  # type: ignore[operator]

@@ -112,6 +112,9 @@ def duck() -> duckdb.DuckDBPyConnection:
 @example(text="-9223372036854775807")
 @example(text="CAST(0.5 AS VARCHAR)")
 @example(text="-0e0")
+@example(text="-0.")
+@example(text="CAST('-0.0' AS DECIMAL)")
+@example(text="CAST(.1 AS VARCHAR)")
 def test_what_is_sure_is_what_duckdb_reads(duck: duckdb.DuckDBPyConnection, text: str) -> None:
     cell = read(text)
     if cell is None:

@@ -104,6 +104,8 @@ def _take(read: Read, other: Read, number: int, snapshot: Snapshot) -> Side:
     )
     if bounds.high_us is None and bounds.low_us is not None and bounds.low_us >= 0:
         raise _endless(read, other)
+    if bounds.high_us is None and bounds.is_unclear:
+        raise _unclear(read, other)
     reach_us = 0 if bounds.high_us is None else bounds.high_us
     back_us = None if bounds.low_us is None else -bounds.low_us
     retention_us = other.table.settings["retention"]
@@ -151,6 +153,17 @@ def _endless(read: Read, other: Read) -> UnsupportedError:
         hint=f"say how much younger at most: … AND {side} <= {row} + INTERVAL '1' HOUR; or begin "
         f'with "{other.table.name}" in FROM, whose rows then see older ones of '
         f'"{read.table.name}"',
+        position=other.position,
+    )
+
+
+def _unclear(read: Read, other: Read) -> UnsupportedError:
+    row, side = (f"{each.alias}.{each.time.name}" for each in (read, other))
+    return UnsupportedError(
+        f'the join with "{other.table.name}" does not say how much younger than the row its '
+        "partners may be",
+        detail="it compares the two times in a form from which that is not found",
+        hint=f"say it beside: … AND {side} <= {row}, or … AND {side} <= {row} + INTERVAL '1' HOUR",
         position=other.position,
     )
 

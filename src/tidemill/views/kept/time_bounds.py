@@ -2,7 +2,8 @@
 
 A condition like ``s.ts BETWEEN t.ts AND t.ts + INTERVAL '2' HOUR`` bounds the time of one stream by
 that of the other. Each comparison of the two times, moved by constant intervals, is brought into
-the form ``s.ts <= t.ts + offset`` or ``s.ts >= t.ts + offset``; other conditions say nothing here.
+the form ``s.ts <= t.ts + offset`` or ``s.ts >= t.ts + offset``; other conditions say nothing here,
+but if they have both times, that is told.
 A month is taken as long as months get, so a bound is never narrower than what the query says.
 """
 
@@ -33,11 +34,13 @@ Is = Callable[[exp.Expr], bool]
 @dataclass(frozen=True)
 class TimeBounds:
     """What is seen of a stream beside a row: from ``row + low_us`` to ``row + high_us``, None where
-    nothing is said. ``is_open``: the upper end itself is not seen."""
+    nothing is said. ``is_open``: the upper end itself is not seen. ``is_unclear``: another
+    condition compares the two times, in a form that is not understood."""
 
     low_us: int | None = None
     high_us: int | None = None
     is_open: bool = False
+    is_unclear: bool = False
 
 
 @dataclass(frozen=True)
@@ -53,8 +56,11 @@ def time_bounds(conditions: Iterable[exp.Expr], is_side: Is, is_row: Is) -> Time
     """The bounds of all conditions together; ``is_side`` and ``is_row`` know the two times."""
     low: int | None = None
     high: tuple[int, bool] | None = None  # the least; of equal ones the one that is open
+    is_unclear = False
     for condition in conditions:
-        for op, length in _compared(condition, is_side, is_row):
+        compared = list(_compared(condition, is_side, is_row))
+        is_unclear |= not compared and _has_both(condition, is_side, is_row)
+        for op, length in compared:
             if op in (exp.GT, exp.GTE, exp.EQ):
                 below = length.us + _MONTH_US * min(length.months, 0)
                 low = below if low is None else max(low, below)
@@ -62,8 +68,13 @@ def time_bounds(conditions: Iterable[exp.Expr], is_side: Is, is_row: Is) -> Time
                 above = (length.us + _MONTH_US * max(length.months, 0), op is not exp.LT)
                 high = above if high is None else min(high, above)
     if high is None:
-        return TimeBounds(low)
-    return TimeBounds(low, high[0], is_open=not high[1])
+        return TimeBounds(low, is_unclear=is_unclear)
+    return TimeBounds(low, high[0], is_open=not high[1], is_unclear=is_unclear)
+
+
+def _has_both(condition: exp.Expr, is_side: Is, is_row: Is) -> bool:
+    columns = list(condition.find_all(exp.Column))
+    return any(map(is_side, columns)) and any(map(is_row, columns))
 
 
 def _compared(node: exp.Expr, is_side: Is, is_row: Is) -> Iterator[tuple[Any, _Length]]:

@@ -62,7 +62,10 @@ def test_a_month_is_as_long_as_months_get() -> None:
     ],
 )
 def test_what_says_nothing_of_their_distance(condition: str) -> None:
-    assert of(condition) == TimeBounds()
+    found = of(condition)
+    assert (found.low_us, found.high_us) == (None, None)
+    times = {part for part in ("side.ts", "row.ts") if part in condition}
+    assert found.is_unclear == (len(times) == 2), "told if the condition has both times"
 
 
 def test_all_conditions_together_and_the_narrowest_counts() -> None:
