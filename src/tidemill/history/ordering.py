@@ -83,7 +83,11 @@ def _words_of(key: pa.Array) -> list[Words]:
     words = words_of(key) if _is_word(key.type) else _ranks(key)
     if not key.null_count:
         return [words]
-    return [words, key.is_null().to_numpy(zero_copy_only=False)]
+    is_null = key.is_null().to_numpy(zero_copy_only=False)
+    return [
+        np.where(is_null, words.dtype.type(0), words),
+        is_null,
+    ]  # what NULL slots hold is chance
 
 
 def _ranks(key: pa.Array) -> Words:

@@ -12,6 +12,7 @@ from history_kit import HOUR_US, NOW_US, make_batch, make_table
 
 from tidemill.catalog.model import Table
 from tidemill.history.arranging import Arranged, Arranger
+from tidemill.history.ordering import order_of
 from tidemill.history.slices import spans_of
 
 
@@ -113,3 +114,14 @@ def test_large_partitions_are_cut_by_time_unless_that_takes_room(is_steady: bool
     one = Arranger(("k",), ("ts", "_seq"), HOUR_US, 10**6)
     assert len(one.arrange(batch).ends) == 6, "in one row group no order of keys helps"
     assert one.is_by_key is None
+
+
+def test_what_null_slots_hold_does_not_order_rows() -> None:
+    """Arrow leaves it open; readers of files leave behind whatever was there."""
+    values = pa.array([7, 5, 9, 1], pa.int64())
+    is_valid = pa.array([False, False, True, False]).buffers()[1]
+    keys = pa.Array.from_buffers(pa.int64(), 4, [is_valid, values.buffers()[1]])
+    assert keys.to_pylist() == [None, None, 9, None]
+    order = order_of([keys])
+    assert order is not None
+    assert order.tolist() == [2, 0, 1, 3]
