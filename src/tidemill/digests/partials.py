@@ -14,10 +14,9 @@ exact cursors of the engine).
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import duckdb
 import numpy as np
@@ -26,8 +25,8 @@ import pyarrow as pa
 from tidemill.catalog.model import FILE_DIGEST, NewFile
 from tidemill.digests.definition import Digest
 from tidemill.digests.encoding import packed, read_select, stored_select, unpacked
-from tidemill.errors import DiskFullError, DurabilityError
 from tidemill.history.checking import check_files
+from tidemill.history.open_file import failing_as_ours, finished
 from tidemill.history.ordering import sort_by, words_of
 from tidemill.history.parquet import layout_of, write_parquet
 from tidemill.history.partitions import folder_name, partition_numbers, partition_of
@@ -223,7 +222,7 @@ def _write(
     batch = rows.to_batches()[0]
     path = f"{digest.table_id}/{folder_name(origin.lo_us)}/{label}.parquet"
     ends = tuple(group_ends([batch.num_rows], ROW_GROUP_ROWS))
-    with _failing_as_ours(path), storage.create(path) as file:
+    with failing_as_ours(path), storage.create(path) as file:
         write_parquet(file, batch, layout_of(batch, (), ends), ends)
     return NewFile(
         path=path,
@@ -242,26 +241,7 @@ def _write(
     )
 
 
-def finished(storage: Storage, files: Sequence[NewFile]) -> list[NewFile]:
-    """The files, durable, with their sizes."""
-    if not files:
-        return []
-    with _failing_as_ours(files[0].path):
-        sizes = storage.finish_all([file.path for file in files])
-    return [replace(file, bytes=size) for file, size in zip(files, sizes, strict=True)]
-
-
 def _span(column: pa.ChunkedArray) -> tuple[int, int]:
     """The least and the greatest of times or numbers."""
     words = [words_of(chunk) for chunk in column.chunks if len(chunk)]
     return min(int(each.min()) for each in words), max(int(each.max()) for each in words)
-
-
-@contextmanager
-def _failing_as_ours(path: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        if error.errno == errno.ENOSPC or "No space left" in str(error):
-            raise DiskFullError(f'no space left for "{path}"', detail=str(error)) from error
-        raise DurabilityError(f'"{path}" could not be written', detail=str(error)) from error

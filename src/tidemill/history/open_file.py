@@ -58,6 +58,8 @@ class OpenFile:
 
 def finished(storage: Storage, files: Sequence[NewFile]) -> list[NewFile]:
     """The files, durable, with their sizes."""
+    if not files:
+        return []
     with failing_as_ours(files[0].path):
         sizes = storage.finish_all([file.path for file in files])
     return [replace(file, bytes=size) for file, size in zip(files, sizes, strict=True)]

@@ -187,7 +187,7 @@ def write_in_time(
                 del batches
                 for portion in _portions(held):
                     writer.add(*spec.bounds, portion, limit, is_whole=False)
-    return finished(storage, writer.files) if writer.files else []
+    return finished(storage, writer.files)
 
 
 def write_side(
