@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -91,10 +92,12 @@ def _usages() -> tuple[_Usage, _Usage]:
         process = waiting.pop()
         try:
             name, usage = _usage(process)
-            for task in (_PROC / str(process) / "task").iterdir():
-                waiting += map(int, (task / "children").read_text().split())
+            tasks = list((_PROC / str(process) / "task").iterdir())
         except OSError:  # it ended meanwhile
             continue
+        for task in tasks:
+            with suppress(OSError):  # a thread that ended has no children; its process goes on
+                waiting += map(int, (task / "children").read_text().split())
         if name == "java":
             java = java.plus(usage)
         else:

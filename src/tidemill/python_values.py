@@ -23,7 +23,7 @@ _DAY_S = 86_400
 _UNITS_PER_S = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 _INFINITE_DAYS = 2**31 - 1
 _INFINITE_US = 2**63 - 1
-_UNREADABLE = (OverflowError, ValueError)
+UNREADABLE = (OverflowError, ValueError, NotImplementedError)
 _PART = re.compile(r"\"(?:[^\"]|\"\")*\"|'(?:[^']|'')*'|[(),]|\s+|[^\"'(),\s]+")
 
 
@@ -31,7 +31,7 @@ def to_python(column: pa.ChunkedArray, kind: str) -> list[Any]:
     """The values of a column whose SQL type is ``kind``; NULL is None."""
     try:
         values: list[Any] = column.to_pylist()
-    except _UNREADABLE:
+    except UNREADABLE:
         values = [_readable(value) for value in column]
     convert = converter(kind)
     return values if convert is None else [convert(value) for value in values]
@@ -147,7 +147,7 @@ def _readable(value: pa.Scalar) -> Any:
     """One value as Python has it; a date or time that Python does not have, as text."""
     try:
         return value.as_py()
-    except _UNREADABLE:
+    except UNREADABLE:
         pass
     kind = value.type
     if pa.types.is_struct(kind):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import cached_property
 from html import escape
 from itertools import islice
@@ -12,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 
 from tidemill.errors import MissingPackageError
-from tidemill.python_values import to_python
+from tidemill.python_values import UNREADABLE, to_python
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,8 +54,12 @@ class Result:
         frame: pd.DataFrame
         try:
             frame = self.table.to_pandas()
-        except (OverflowError, ValueError):  # dates that Python does not have
-            frame = self.table.to_pandas(date_as_object=False)
+        except UNREADABLE:  # values that pandas or Python do not have: each column by itself
+            import pandas as pd
+
+            pairs = zip(self.table.columns, self.types, strict=True)
+            frame = pd.DataFrame({at: _series(*pair) for at, pair in enumerate(pairs)})
+            frame.columns = pd.Index(self.columns)
         return frame
 
     def pl(self) -> pl.DataFrame:
@@ -62,8 +68,16 @@ class Result:
             import polars as pl
         except ImportError as error:
             raise MissingPackageError.of("a Polars frame", "polars", "polars") from error
-        frame = pl.from_arrow(self.table)
+        values = {
+            at: to_python(self.table.column(at), self.types[at])
+            for at, field in enumerate(self.table.schema)
+            if _is_foreign(field.type)
+        }
+        known = [at for at in range(len(self.columns)) if at not in values]
+        frame = pl.from_arrow(self.table.select(known))
         assert isinstance(frame, pl.DataFrame)
+        for at, column in values.items():
+            frame.insert_column(at, _polars_series(self.columns[at], column))
         return frame
 
     def fetchall(self) -> list[tuple[Any, ...]]:
@@ -119,6 +133,32 @@ class Result:
             rows += f", the first {ROWS_SHOWN} shown"
         width = len(self.columns)
         return rows + (f"; {COLUMNS_SHOWN} of {width} columns" if width > COLUMNS_SHOWN else "")
+
+
+def _series(column: pa.ChunkedArray, kind: str) -> pd.Series[Any]:
+    """A column for pandas; where it has no form for the values, they are Python's."""
+    import pandas as pd
+
+    for as_objects in (True, False):
+        with suppress(*UNREADABLE):
+            series: pd.Series[Any] = column.to_pandas(date_as_object=as_objects)
+            return series
+    return pd.Series(to_python(column, kind), dtype=object)
+
+
+def _is_foreign(kind: pa.DataType) -> bool:
+    """Whether Polars cannot read such a column."""
+    if pa.types.is_interval(kind) or pa.types.is_union(kind):
+        return True
+    return any(_is_foreign(kind.field(at).type) for at in range(kind.num_fields))
+
+
+def _polars_series(name: str, values: list[Any]) -> pl.Series:
+    """Durations, where all intervals are some; else Python's values."""
+    import polars as pl
+
+    spans = all(value is None or isinstance(value, timedelta) for value in values)
+    return pl.Series(name, values, dtype=pl.Duration("us") if spans else pl.Object)
 
 
 class Head(NamedTuple):

@@ -219,6 +219,17 @@ def test_a_damaged_catalog_id(tmp_path: Path, content: bytes) -> None:
     opened(tmp_path).close()
 
 
+def test_a_flipped_bit_of_the_catalog_id(tmp_path: Path) -> None:
+    opened(tmp_path).close()
+    mark = tmp_path / "w" / "catalog.id"
+    good = mark.read_bytes()
+    mark.write_bytes(bytes([ord("1") if good[:1] == b"0" else ord("0")]) + good[1:])
+    with pytest.raises(CatalogError, match="another catalog") as caught:
+        opened(tmp_path)
+    assert str(mark) in (caught.value.detail or "")
+    assert good.decode().strip() in (caught.value.detail or "")
+
+
 @pytest.mark.parametrize("content", [b"\xff\xfe{", b"[1]", b'{"pid": []}', b'{"pid": "\xff"}'])
 def test_a_damaged_lock_file(tmp_path: Path, content: bytes) -> None:
     with opened(tmp_path):

@@ -142,3 +142,18 @@ def test_copy_from_a_pipe_is_cancelled(db: Database, tmp_path: Path) -> None:
         thread.join(0.05)
     assert errors[0].message == "the statement was cancelled"
     assert count(db) == 0
+
+
+def test_a_pattern_leaves_pipes_out(db: Database, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "b.csv")
+    write(tmp_path / "a.csv")
+    assert copy(db, tmp_path / "*.csv") == "COPY 100"
+
+
+def test_a_query_reads_no_pipe(db: Database, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.csv")
+    with pytest.raises(tidemill.TidemillError, match="is a pipe") as caught:
+        db.sql(f"SELECT * FROM read_csv('{tmp_path / 'pipe.csv'}')")
+    assert "COPY" in (caught.value.hint or "")
+    with pytest.raises(tidemill.TidemillError, match="no files found"):
+        db.sql(f"SELECT * FROM read_csv('{tmp_path / 'pi*.csv'}')")

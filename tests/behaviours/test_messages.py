@@ -135,6 +135,8 @@ def test_unpivot_into_names(db: tidemill.Database, text: str) -> None:
         ("SELECT k FROM p jion r ON k = a", "JOIN"),
         ("SELECT count(*) form p", "FROM"),
         ("SELECT * FROM p limt 5", "LIMIT"),
+        ("SELECT * FROM p WHERE s LKE 'a%'", "LIKE"),
+        ("SELECT * FROM p ODER BY k", "ORDER BY"),
     ],
 )
 def test_a_misspelt_word(db: tidemill.Database, text: str, meant: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 
 import tidemill
 from benchmarks.linear_road import __main__ as command
-from benchmarks.linear_road import files, generator, report, run
+from benchmarks.linear_road import files, generator, report, run, sampling
 from benchmarks.linear_road.comparison import Verdict, compare
 from benchmarks.linear_road.deliveries import Deliveries, numbered, read_answers, write_answers
 from benchmarks.linear_road.driver import Driver, Measured
@@ -125,6 +126,26 @@ def test_the_sampler_sees_this_process() -> None:
     samples = sampler.finish()
     assert samples[0].resident > samples[0].anonymous > 10_000_000
     assert samples[0].java_resident == 0
+
+
+def test_a_thread_that_ends_takes_no_process_out_of_a_sample() -> None:
+    """Java starts and ends threads all the time; its whole use would be missing now and then."""
+    done = threading.Event()
+
+    def churn() -> None:
+        while not done.is_set():
+            thread = threading.Thread(target=lambda: None)
+            thread.start()
+            thread.join()
+
+    churning = threading.Thread(target=churn)
+    churning.start()
+    try:
+        taken = [sampling._usages()[0].resident for _ in range(300)]
+    finally:
+        done.set()
+        churning.join()
+    assert min(taken) > 10_000_000
 
 
 class TestSearch:

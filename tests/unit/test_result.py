@@ -113,3 +113,29 @@ def test_dates_are_written_as_duckdb_does() -> None:
     with duckdb.connect() as connection:
         texts = connection.from_arrow(table).project("CAST(d AS VARCHAR)").fetchall()
     assert shown == [text for (text,) in texts]
+
+
+@pytest.mark.parametrize(
+    ("value", "python"),
+    [
+        ("TIME '24:00:00'", None),
+        ("TIMETZ '12:00:00+01'", None),
+        ("union_value(a := 1)", 1),
+        ("{'t': TIMESTAMP '20000-01-01 00:00:00'}", None),
+        ("INTERVAL '2' HOUR", None),
+        ("INTERVAL '1' MONTH", None),
+        ("[INTERVAL '1' DAY]", None),
+    ],
+)
+def test_values_that_frames_have_no_form_for(db: Database, value: str, python: object) -> None:
+    result = db.sql(f"SELECT 1 AS a, {value} AS b, 'x' AS c UNION ALL SELECT 2, NULL, 'y'")
+    for frame in (result.df(), result.pl()):
+        assert list(frame.columns) == ["a", "b", "c"]
+        assert list(frame["a"]) == [1, 2]
+        assert list(frame["c"]) == ["x", "y"]
+        assert python is None or next(iter(frame["b"])) == python
+
+
+def test_intervals_are_durations_in_polars(db: Database) -> None:
+    frame = db.sql("SELECT INTERVAL '90' MINUTE AS d UNION ALL SELECT NULL").pl()
+    assert frame["d"].to_list() == [dt.timedelta(minutes=90), None]

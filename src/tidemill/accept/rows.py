@@ -300,6 +300,7 @@ def _has_number_for_time(value: Any, kind: pa.DataType) -> bool:
         pairs = [(value.get(f.name), f.type) for f in kind] if isinstance(value, Mapping) else []
     elif pa.types.is_map(kind):
         items = value if isinstance(value, list | tuple) else []
+        items = [item for item in items if isinstance(item, list | tuple) and len(item) == 2]
         pairs = [pair for k, v in items for pair in ((k, kind.key_type), (v, kind.item_type))]
     elif pa.types.is_nested(kind) and isinstance(value, list | tuple):
         pairs = [(item, kind.value_type) for item in value]

@@ -126,6 +126,8 @@ def reading_options(options: argparse.Namespace) -> dict[str, object]:
 
 def run(options: argparse.Namespace) -> int:
     console = Console(highlight=False)
+    for path in options.files:
+        file_source(path)  # an error, if it cannot be read: before a warehouse is made for it
     with open_session(options.warehouse, settings=options.settings) as session:
         if session.alert:
             print(session.alert, file=sys.stderr)
@@ -198,8 +200,6 @@ def create_table(database: Database, options: argparse.Namespace, console: Conso
     if any(table.lower() == options.table.lower() for (table,) in known):
         return False
     form = format_of(options.files[0], options.format)
-    for path in options.files:
-        file_source(path)  # an error, if it cannot be read
     how, settings = reading_options(options), dict(options.table_settings)
     sql = create_statement(options.table, options.files, form, how, options.time, settings)
     console.print(sql, soft_wrap=True, markup=False)

@@ -285,7 +285,7 @@ class Runner:
                 position=position_of(read.path),
             )
         for path in paths:
-            self._guard.check_read(path, self._expanded)
+            self._guard.check_query(path, self._expanded)
 
     def _expanded(self, pattern: str) -> list[str]:
         """The files of a pattern, as DuckDB understands it."""

@@ -114,5 +114,7 @@ def match_catalog(path: Path, catalog: Catalog) -> None:
     if known != catalog.catalog_id:
         raise CatalogError(
             f'warehouse "{path}" belongs to another catalog than {catalog.place}',
-            hint="open it with the setting catalog that it was made with",
+            detail=f'file "{mark}" names the catalog {known}, this one is {catalog.catalog_id}',
+            hint="open it with the setting catalog that it was made with; if the file is damaged, "
+            "restore it from a copy",
         )

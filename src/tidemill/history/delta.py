@@ -25,6 +25,7 @@ import re
 import time
 from collections.abc import Iterator
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -39,6 +40,7 @@ from tidemill.errors import DurabilityError, UnsupportedError
 from tidemill.history.checking import check_files
 from tidemill.history.deletes import may_delete
 from tidemill.history.storage import Storage
+from tidemill.permissions import tighten
 from tidemill.types import SEQ
 
 APPLICATION = "tidemill"
@@ -232,6 +234,8 @@ def _options(storage: Storage) -> dict[str, str] | None:
 def _made_durable(storage: Storage, table: Table, version: int) -> int:
     if storage.folder is not None:
         storage.finish(f"{table.table_id}/{LOG_FOLDER}/{version:020d}.json")
+        # deltalake makes it as the umask says
+        tighten(Path(storage.place(f"{table.table_id}/{LOG_FOLDER}")))
     return version
 
 

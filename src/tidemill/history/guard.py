@@ -12,6 +12,7 @@ import glob
 import os
 import posixpath
 import re
+import stat
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
@@ -35,13 +36,16 @@ class Guard:
     folder: str
     storage: Storage
 
-    def check_read(self, path: str, expand: Expand | None = None) -> None:
+    def check_read(self, path: str) -> None:
         """Refuse to read a path, or any file that a pattern means."""
-        for each in _spellings(path):
+        for each in _named(path, _matches):
             self._check(each)
-            if _MAGIC.search(each) and not _is_remote(each):
-                for found in (expand or _matches)(each):
-                    self._check(found)
+
+    def check_query(self, path: str, expand: Expand) -> None:
+        """The same for a file function of a query, which would wait for a pipe without end."""
+        for each in _named(path, expand):
+            self._check(each)
+            _check_not_a_pipe(each)
 
     def check_write(self, path: str) -> None:
         """Refuse to write a path."""
@@ -85,6 +89,18 @@ class Guard:
         )
 
 
+def _check_not_a_pipe(path: str) -> None:
+    try:
+        is_pipe = stat.S_ISFIFO(os.stat(path).st_mode)
+    except OSError:  # whoever reads it says so
+        return
+    if is_pipe:
+        raise UnsupportedError(
+            f'"{path[:200]}" is a pipe, and a query may read a file more than once',
+            hint="COPY table FROM reads a pipe",
+        )
+
+
 def _files(root: str) -> Iterator[os.stat_result]:
     for folder, _, names in os.walk(root):
         for name in names:
@@ -101,6 +117,14 @@ def _spellings(path: str) -> Iterator[str]:
     yield plain
     if is_url and "%" in plain:
         yield unquote(plain)
+
+
+def _named(path: str, expand: Expand) -> Iterator[str]:
+    """A path in all its spellings, with the files that it means as a pattern."""
+    for each in _spellings(path):
+        yield each
+        if _MAGIC.search(each) and not _is_remote(each):
+            yield from expand(each)
 
 
 def _matches(pattern: str) -> Iterable[str]:

@@ -14,6 +14,7 @@ import glob
 import hashlib
 import os
 import re
+import stat
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -108,7 +109,7 @@ def _list_local(pattern: str) -> Iterator[Listed]:
     for name in names:
         with suppress(FileNotFoundError):
             status = os.stat(name)
-            if not os.path.isdir(name):
+            if stat.S_ISREG(status.st_mode):  # a pipe would be waited for without end
                 yield Listed(name, status.st_size, status.st_mtime_ns // 1_000)
 
 

@@ -18,7 +18,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from tidemill.errors import SqlSyntaxError, did_you_mean
 from tidemill.sql.permitted import check_permitted
-from tidemill.sql.spelling import adapt
+from tidemill.sql.spelling import adapt, pivot_in_brackets
 from tidemill.sql.tokens import DIALECT, DOCS_HINT, Cursor, depth_change, position_at, words
 from tidemill.sql.travel import alias_last
 
@@ -29,7 +29,7 @@ _SMALL_TOKENS = 400
 _CLAUSES = words(
     "SELECT FROM WHERE HAVING LIMIT OFFSET JOIN UNION INTERSECT EXCEPT DISTINCT QUALIFY WINDOW "
     "BETWEEN INTERVAL VALUES USING INNER OUTER LEFT RIGHT FULL CROSS LATERAL UPDATE DELETE INSERT "
-    "PARTITION EXISTS CASE WHEN THEN ELSE RETURNING"
+    "PARTITION EXISTS CASE WHEN THEN ELSE RETURNING LIKE ILIKE AND NOT NULL DESC ASC WITH"
 ) | {"GROUP BY", "ORDER BY", "PARTITION BY"}
 _NEAR_CUTOFF_LENGTH = 3
 
@@ -40,6 +40,7 @@ def parse_body(cursor: Cursor, start: int, end: int) -> exp.Expression:
     if not tokens:
         cursor.fail("the statement ends too early")
     check_nesting(cursor.text, tokens)
+    tokens = pivot_in_brackets(tokens)
     tree = _parse(cursor.text, adapt(cursor.text, alias_last(cursor.text, tokens)))
     if len(tokens) > _SMALL_TOKENS:
         _check_depth(tree, cursor, tokens[0])
@@ -180,6 +181,8 @@ def _hint(tokens: list[Token], at: int) -> str | None:
         if token.token_type != TokenType.VAR or len(token.text) < _NEAR_CUTOFF_LENGTH:
             continue
         word = token.text.upper()
+        if index + 1 < len(tokens) and tokens[index + 1].text.upper() == "BY":
+            word += " BY"
         near = did_you_mean(word, _CLAUSES)
         if near and word not in _CLAUSES:
             likeness = max(SequenceMatcher(None, word, each).ratio() for each in _CLAUSES)

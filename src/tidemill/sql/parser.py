@@ -41,7 +41,6 @@ from tidemill.sql.inserts import read_fast_insert, read_insert
 from tidemill.sql.lists import tokenize_lists
 from tidemill.sql.names import position_of, table_name_of
 from tidemill.sql.sources import read_create_source
-from tidemill.sql.spelling import pivot_in_brackets
 from tidemill.sql.statements import Change, Explain, ExplainView, Query, Statement
 from tidemill.sql.tables import read_create_streaming_table, read_create_table
 from tidemill.sql.tokens import DOCS_HINT, Cursor, split, tokenize, words
@@ -188,8 +187,6 @@ def _read_explain_view(cursor: Cursor, text: str, position: Position, analyze: b
 
 
 def _read_query(cursor: Cursor, text: str, position: Position) -> Statement:
-    if cursor.word() in _PIVOT_WORDS:
-        cursor = pivot_in_brackets(cursor)
     body = parse_body(cursor, cursor.at, len(cursor.tokens))
     if isinstance(body, (exp.Update, exp.Delete)):
         return _change(body, text, position)
@@ -290,7 +287,6 @@ _UNSUPPORTED_CREATE = {
 _QUERY_WORDS = words(
     "SELECT WITH VALUES FROM PIVOT UNPIVOT TABLE SUMMARIZE PIVOT_WIDER PIVOT_LONGER ("
 )
-_PIVOT_WORDS = words("PIVOT UNPIVOT PIVOT_WIDER PIVOT_LONGER")
 _READERS: dict[str, _Reader] = {
     "CREATE": _read_create,
     "DROP": read_drop,

@@ -17,7 +17,7 @@ from __future__ import annotations
 from sqlglot.tokenizer_core import Token, TokenType
 
 from tidemill.errors import SqlSyntaxError
-from tidemill.sql.tokens import RESERVED, Cursor, depth_change, position_at, words
+from tidemill.sql.tokens import RESERVED, depth_change, position_at, words
 
 WINDOW_FUNCTIONS = frozenset({"TUMBLE", "HOP", "SESSION", "RECENT"})
 
@@ -206,16 +206,21 @@ def _arrow(names: list[Token], colon: Token) -> list[Token]:
     return [opening, *names, closing, _like(colon, TokenType.ARROW, "->")]
 
 
-def pivot_in_brackets(cursor: Cursor) -> Cursor:
-    """``PIVOT … ORDER BY … LIMIT …`` as ``FROM (PIVOT …) ORDER BY … LIMIT …``."""
-    depth = 0
-    for index in range(cursor.at, len(cursor.tokens)):
-        token = cursor.tokens[index]
+def pivot_in_brackets(tokens: list[Token]) -> list[Token]:
+    """``PIVOT … ORDER BY … LIMIT …`` as ``FROM (PIVOT …) ORDER BY … LIMIT …``: a query like others.
+    What does not start with PIVOT or UNPIVOT stays."""
+    if not tokens or tokens[0].text.upper() not in _PIVOT_WORDS:
+        return tokens
+    depth, end = 0, len(tokens)
+    for index, token in enumerate(tokens):
         depth += depth_change(token)
         if depth == 0 and token.token_type in (TokenType.ORDER_BY, TokenType.LIMIT):
-            first, last = cursor.tokens[cursor.at], cursor.tokens[index - 1]
-            opening = [_like(first, TokenType.FROM, "FROM"), _like(first, TokenType.L_PAREN, "(")]
-            pivot = cursor.tokens[cursor.at : index]
-            closing = _like(last, TokenType.R_PAREN, ")")
-            return Cursor(cursor.text, [*opening, *pivot, closing, *cursor.tokens[index:]])
-    return cursor
+            end = index
+            break
+    first, last = tokens[0], tokens[end - 1]
+    opening = [_like(first, TokenType.FROM, "FROM"), _like(first, TokenType.L_PAREN, "(")]
+    closing = _like(last, TokenType.R_PAREN, ")")
+    return [*opening, *tokens[:end], closing, *tokens[end:]]
+
+
+_PIVOT_WORDS = words("PIVOT UNPIVOT PIVOT_WIDER PIVOT_LONGER")

@@ -171,6 +171,11 @@ def test_what_cannot_be_loaded_is_told(
     assert message in capsys.readouterr().err
 
 
+def test_a_missing_file_makes_no_warehouse(warehouse: Path) -> None:
+    assert main(["load", "nofile.csv", "--table", "cars"]) == 1
+    assert not warehouse.exists()
+
+
 def test_the_owner_of_a_warehouse_takes_the_rows(
     warehouse: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

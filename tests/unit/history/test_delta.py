@@ -226,6 +226,15 @@ def test_an_older_snapshot_changes_nothing(storage: Storage) -> None:
     assert publish(storage, 5, file_of(1), file_of(2)) is None
 
 
+def test_others_do_not_read_the_log(storage: Storage) -> None:
+    publish(storage, 1, file_of(1), file_of(2))
+    publish(storage, 2, file_of(1))
+    folder = Path(storage.place(f"{TABLE.table_id}/_delta_log"))
+    found = [folder, *folder.iterdir()]
+    assert len(found) > 1
+    assert not [path for path in found if path.stat().st_mode & 0o077]
+
+
 def test_side_files_are_not_published(storage: Storage) -> None:
     publish(storage, 1, file_of(1), file_of(2, kind=FILE_LATE))
     assert named(storage) == {file_of(1).path}
