@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,11 @@ COLUMNS_SQL = (
 )
 
 
+SPARK_WAIT_S = 180.0
+JOBS_WAIT_S = 600.0
+QUIET_S = 3.0
+
+
 def create_table(db: tidemill.Database, name: str = TABLE, durability: str = "sync") -> None:
     """A streaming table of reports with an index on the car."""
     db.sql(
@@ -27,10 +33,37 @@ def create_table(db: tidemill.Database, name: str = TABLE, durability: str = "sy
     db.sql(f"CREATE INDEX ON {name} (vid)")
 
 
+def wait_for_spark(db: tidemill.Database) -> None:
+    """Return once Spark runs, which a process that stays starts beside everything else: for some
+    ten seconds it would take a processor from what is measured."""
+    ends_s = time.monotonic() + SPARK_WAIT_S
+    while db.sql("SELECT state FROM tidemill.spark").fetchall() != [("ready",)]:
+        if time.monotonic() > ends_s:
+            raise RuntimeError(f"Spark did not start within {SPARK_WAIT_S:g} seconds")
+        time.sleep(0.2)
+
+
+def wait_for_jobs(db: tidemill.Database) -> None:
+    """Return once history is in order: no job has run for some looks of the one who keeps it, so
+    that none runs beside what is measured."""
+    ends_s, quiet_since_s = time.monotonic() + JOBS_WAIT_S, time.monotonic()
+    asked = "SELECT count(*) FROM tidemill.jobs WHERE state IN ('queued', 'running')"
+    while time.monotonic() < quiet_since_s + QUIET_S:
+        if db.sql(asked).fetchall() != [(0,)]:
+            quiet_since_s = time.monotonic()
+        if time.monotonic() > ends_s:
+            raise RuntimeError(f"jobs still ran after {JOBS_WAIT_S:g} seconds")
+        time.sleep(0.1)
+
+
 class Tide(System):
     def __init__(self, folder: Path, is_read: bool, durability: str = "sync") -> None:
         super().__init__(folder, is_read)
-        self.db = tidemill.open(folder / "warehouse")
+        # As a service has it that reads: Spark is up before the clock starts, and idle.
+        lifetime = "long" if is_read else "auto"
+        self.db = tidemill.open(folder / "warehouse", lifetime=lifetime)
+        if is_read:
+            wait_for_spark(self.db)
         create_table(self.db, durability=durability)
 
     def settings(self) -> dict[str, str]:
