@@ -31,7 +31,7 @@ from tidemill.errors import ClosedError
 from tidemill.executions import Executions
 from tidemill.frames import is_frame, no_rows
 from tidemill.hot.log import Files, SystemFiles
-from tidemill.result import AppendResult, Result
+from tidemill.result import AppendResult, ChangeResult, Result
 from tidemill.sql.params import Params
 from tidemill.statements.caller import variables_of
 from tidemill.statements.session import Session
@@ -88,6 +88,7 @@ class Database:
         self.recovered = memory.recovered
         self._statements, self._querying = writing.statements, writing.querying
         self._writer, self._kept = writing.writer, writing.kept
+        self._corrections = writing.corrections
         self._loads, self._views, self._router = reading.loads, reading.views, reading.router
         self._runner = reading.views.runner
         self._keeping, self._hot, self._duck = memory.keeping, memory.tier.tables, store.duck
@@ -140,6 +141,34 @@ class Database:
         that diverts keeps them beside the rows, any other refuses the batch."""
         with self.executions.begin(f"append to {table}", self.session):
             return self._writer.append(table, rows, source, offset, rejects)
+
+    def update(
+        self,
+        table: str,
+        rows: Any,
+        *,
+        key: Sequence[str] | None = None,
+        source: str | None = None,
+        offset: int | None = None,
+    ) -> ChangeResult:
+        """Correct rows of a streaming table by key: those whose ``key`` columns (without any, the
+        primary key) equal a given row's get its other columns. Takes what ``append`` takes, but
+        tuples; nothing is read before somebody looks. With ``source`` and ``offset`` idempotent."""
+        with self.executions.begin(f"update of {table}", self.session):
+            return self._corrections.update(table, rows, key, source, offset)
+
+    def delete(
+        self,
+        table: str,
+        keys: Any,
+        *,
+        key: Sequence[str] | None = None,
+        source: str | None = None,
+        offset: int | None = None,
+    ) -> ChangeResult:
+        """Delete rows of a streaming table by key, in the same way."""
+        with self.executions.begin(f"delete from {table}", self.session):
+            return self._corrections.delete(table, keys, key, source, offset)
 
     def cancel(self, thread: int | None = None) -> None:
         """Break off the statement that a thread (by its identifier) is running, or all of them."""

@@ -211,6 +211,14 @@ class AppendResult:
     is_repeat: bool = False
 
 
+@dataclass(frozen=True)
+class ChangeResult:
+    """What became of corrections. ``is_repeat``: this source and offset was acknowledged before."""
+
+    corrections: int
+    is_repeat: bool = False
+
+
 _NO_ROWS = pa.table({})
 
 

@@ -90,6 +90,22 @@ def _converter(kind: pa.DataType, nullable: bool) -> _Convert | None:
     return convert_nullable if nullable else convert_required
 
 
+def converter_of(kind: pa.DataType) -> _Convert | None:
+    """Gives the plain value of what surely fits a type, and None for everything else; None for
+    types that have no plain values."""
+    convert = _value_converter(kind)
+    if convert is None:
+        return None
+
+    def surely(value: Any) -> Any:
+        try:
+            return convert(value)
+        except _Unsure:
+            return None
+
+    return surely
+
+
 def _value_converter(kind: pa.DataType) -> _Convert | None:
     if pa.types.is_integer(kind):
         low = 0 if pa.types.is_unsigned_integer(kind) else -(1 << (kind.bit_width - 1))

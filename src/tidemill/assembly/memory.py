@@ -58,7 +58,9 @@ def open_memory(store: Store, files: Files, events: Events, closing: Closing) ->
     closing.add(tier.close)
     snapshot = store.catalog.snapshot()
     streaming = (table for table in snapshot.tables.values() if table.is_streaming)
-    recovered = tier.open(streaming, partial(HistoryNumbers.of, snapshot))
+    recovered = tier.open(
+        streaming, partial(HistoryNumbers.of, snapshot, store.catalog.records.changes)
+    )
     return Memory(runtime, executor, life, pipeline, keeping, tier, recovered)
 
 

@@ -15,11 +15,13 @@ from tidemill.statements import variables
 from tidemill.statements.call import Handlers
 from tidemill.statements.changing import Changing
 from tidemill.statements.copying import Copying
+from tidemill.statements.corrections import Corrections
 from tidemill.statements.definitions.handlers import definitions
 from tidemill.statements.dispatch import Statements
 from tidemill.statements.maintenance import Maintenance
 from tidemill.statements.querying import Querying
 from tidemill.statements.showing import Showing
+from tidemill.statements.stream_changes import StreamChanges
 from tidemill.statements.targets import Targets
 from tidemill.statements.verifying import Verifying
 from tidemill.statements.writing import Writer
@@ -33,6 +35,7 @@ class Writing:
     statements: Statements
     querying: Querying
     writer: Writer
+    corrections: Corrections
     kept: KeptQueries
 
 
@@ -54,7 +57,8 @@ def build_writing(
             store.storage,
         )
     )
-    changing = Changing(catalog, targets, store.references, runner, events.changes)
+    streams = StreamChanges(catalog, tables, targets, runner, store.duck, store.clock)
+    changing = Changing(catalog, targets, store.references, runner, events.changes, streams)
     copying = Copying(writer, reading.loads, querying, reading.router, store.duck, reading.guard)
     parts = (
         querying.handlers,
@@ -66,7 +70,8 @@ def build_writing(
         build_definitions(store, memory, reading, querying, kept),
         build_maintenance(store, memory, reading, kept).handlers,
     )
-    return Writing(Statements(executions, parts), querying, writer, kept)
+    corrections = Corrections(catalog, tables, targets)
+    return Writing(Statements(executions, parts), querying, writer, corrections, kept)
 
 
 def build_definitions(

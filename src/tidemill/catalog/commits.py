@@ -29,6 +29,16 @@ class Mark(NamedTuple):
 
 
 @dataclass(frozen=True)
+class ChangeSet:
+    """Updates and deletes of a stream with consecutive numbers that files or memory still need, as
+    a text (``changes.model``)."""
+
+    first_number: int
+    last_number: int
+    body: str
+
+
+@dataclass(frozen=True)
 class FileCommit:
     """What changes in a table's history.
 
@@ -37,7 +47,8 @@ class FileCommit:
     so that none has them, and ``Records.dropped_files`` finds them. ``moved_seq``: rows of the hot
     tier up to it are in files now. ``progress`` is a text to be read back by whoever goes on.
     ``reserved`` are the numbers of rows that a load brings, ``packages`` what it loaded or set
-    aside, ``marks`` when which number had been reached.
+    aside, ``marks`` when which number had been reached. ``changes`` are updates and deletes that
+    the log will not keep any longer, ``done`` the first numbers of sets that nothing needs.
 
     Files, moves and reservations make a snapshot, the others alone do not."""
 
@@ -49,3 +60,5 @@ class FileCommit:
     reserved: Sequence[SeqRange] = ()
     packages: Sequence[Package] = ()
     marks: Sequence[Mark] = ()
+    changes: Sequence[ChangeSet] = ()
+    done: Sequence[int] = ()

@@ -54,7 +54,9 @@ def commit_files(draft: Draft, table_id: int, commit: FileCommit) -> History:
         filing.add_reservations(draft.run, table_id, ranges)
         filing.put_reserved(draft.run, table_id, after.reserved_seq)
     _write_facts(draft, table_id, commit)
-    if added or dropped or commit.replaced or ranges or moved > before.moved_seq:
+    _write_changes(draft, table_id, commit)
+    has_changes = bool(commit.changes or commit.done)
+    if added or dropped or commit.replaced or ranges or moved > before.moved_seq or has_changes:
         draft.put_history(after)
         return after
     return before
@@ -77,6 +79,13 @@ def _write_facts(draft: Draft, table_id: int, commit: FileCommit) -> None:
         filing.put_packages(draft.run, table_id, commit.packages)
     if commit.marks:
         filing.put_marks(draft.run, table_id, commit.marks)
+
+
+def _write_changes(draft: Draft, table_id: int, commit: FileCommit) -> None:
+    if commit.done:
+        filing.end_changes(draft.run, table_id, commit.done, draft.snapshot_id)
+    if commit.changes:
+        filing.add_changes(draft.run, table_id, commit.changes, draft.snapshot_id)
 
 
 def _find_files(draft: Draft, history: History, file_ids: Sequence[int]) -> list[DataFile]:

@@ -59,7 +59,7 @@ def _forget_definitions(run: Run, oldest_id: int) -> None:
     ended = sa.select(indexes.c.index_id).where(indexes.c.dropped_snapshot <= oldest_id)
     run(sa.delete(schema.index_columns).where(schema.index_columns.c.index_id.in_(ended)))
     of_tables = (schema.columns, schema.constraints, schema.settings, schema.former_tables)
-    for each in (*of_tables, indexes, schema.sources):
+    for each in (*of_tables, indexes, schema.sources, schema.changes):
         run(sa.delete(each).where(each.c.dropped_snapshot <= oldest_id))
     gone = tables.c.dropped_snapshot <= oldest_id
     ids = sa.select(tables.c.table_id).where(gone)

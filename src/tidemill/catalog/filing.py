@@ -13,7 +13,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from tidemill.catalog import schema
-from tidemill.catalog.commits import Mark
+from tidemill.catalog.commits import ChangeSet, Mark
 from tidemill.catalog.frozen import FrozenMap
 from tidemill.catalog.model import (
     Bound,
@@ -54,6 +54,7 @@ def named(new: NewFile, file_id: int, table_id: int, generation: int, snapshot_i
         origin=new.origin,
         ranges=frozen_ranges(new.ranges),
         checksums=new.checksums,
+        changed=new.changed,
         file_id=file_id,
         table_id=table_id,
         generation=generation,
@@ -79,6 +80,7 @@ def file_row(file: DataFile) -> dict[str, object]:
         "origin": file.origin,
         "ranges": json.dumps(dict(file.ranges)) if file.ranges else None,
         "checksums": file.checksums,
+        "changed": file.changed,
         "generation": file.generation,
         "created_snapshot": file.created_snapshot,
     }
@@ -97,7 +99,7 @@ _C = schema.files.c
 FILE_COLUMNS = (
     *(_C.path, _C.kind, _C.lo_us, _C.hi_us, _C.row_count, _C.byte_count, _C.row_groups),
     *(_C.time_min_us, _C.time_max_us, _C.seq_min, _C.seq_max, _C.origin, _C.ranges, _C.checksums),
-    *(_C.file_id, _C.table_id, _C.generation, _C.created_snapshot),
+    *(_C.changed, _C.file_id, _C.table_id, _C.generation, _C.created_snapshot),
 )
 _RANGES = FILE_COLUMNS.index(_C.ranges)
 
@@ -207,6 +209,29 @@ def put_marks(run: Run, table_id: int, marks: Iterable[Mark]) -> None:
         seq = max(seq, mark_seq)
         kept[at_us] = seq
     run(_PUT_MARK, [{"table_id": table_id, "at_us": at, "seq": seq} for at, seq in kept.items()])
+
+
+def add_changes(run: Run, table_id: int, sets: Iterable[ChangeSet], snapshot_id: int) -> None:
+    rows = [
+        {
+            "table_id": table_id,
+            "first_number": each.first_number,
+            "last_number": each.last_number,
+            "body": each.body,
+            "created_snapshot": snapshot_id,
+        }
+        for each in sets
+    ]
+    run(sa.insert(schema.changes), rows)
+
+
+def end_changes(run: Run, table_id: int, numbers: Sequence[int], snapshot_id: int) -> None:
+    """Nothing needs these sets from a snapshot on."""
+    c = schema.changes.c
+    for start in range(0, len(numbers), IDS_MAX):
+        part = c.first_number.in_(numbers[start : start + IDS_MAX])
+        live = sa.and_(c.table_id == table_id, part, c.dropped_snapshot.is_(None))
+        run(sa.update(schema.changes).where(live).values(dropped_snapshot=snapshot_id))
 
 
 def put_packages(run: Run, table_id: int, packages: Iterable[Package]) -> None:

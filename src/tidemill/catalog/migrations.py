@@ -207,6 +207,18 @@ def checksums(connection: sa.Connection, now_us: int) -> None:
     )
 
 
+def changes(connection: sa.Connection, now_us: int) -> None:
+    """Version 8: updates and deletes of streams, and up to which files have them."""
+    _execute(
+        connection,
+        "ALTER TABLE tidemill_files ADD COLUMN changed BIGINT NOT NULL DEFAULT 0",
+        f"""CREATE TABLE tidemill_changes (
+            table_id BIGINT NOT NULL REFERENCES tidemill_tables, first_number BIGINT NOT NULL,
+            last_number BIGINT NOT NULL, body TEXT NOT NULL, {_LIFETIME},
+            PRIMARY KEY (table_id, first_number))""",
+    )
+
+
 MIGRATIONS: tuple[Migration, ...] = (
     base,
     owners_and_meta,
@@ -215,6 +227,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     replaced,
     generations,
     checksums,
+    changes,
 )
 VERSION = len(MIGRATIONS)
 

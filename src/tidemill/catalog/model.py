@@ -35,7 +35,7 @@ FILE_REJECTED = "rejected"
 FILE_DIGEST = "digest"
 FILE_KINDS = (FILE_ROWS, FILE_DELETES, FILE_LATE, FILE_REJECTED, FILE_DIGEST)
 FILE_REPLACED = "replaced"  # rows that gave way before they were moved: no snapshot has them
-ORIGINS = ("move", "load", "compact", "backfill", "seal")
+ORIGINS = ("move", "load", "compact", "backfill", "seal", "change")
 
 LOADED = "loaded"
 SET_ASIDE = "set_aside"
@@ -158,7 +158,8 @@ class NewFile:
     ``path`` is relative to the storage's root, with slashes. ``lo_us`` and ``hi_us`` are its
     partition, UTC, the end not included. ``ranges`` holds the least and the greatest value of
     columns for which they are known exactly. ``checksums`` are those of its blocks (see
-    ``checksums``); files of older releases have none.
+    ``checksums``); files of older releases have none. ``changed`` is the number of the last change
+    (UPDATE or DELETE) of the table up to which all were carried out in the file's rows.
     """
 
     path: str
@@ -175,6 +176,7 @@ class NewFile:
     origin: str
     ranges: Mapping[str, tuple[Bound, ...]] = FrozenMap()
     checksums: str | None = None
+    changed: int = 0
 
     @property
     def is_rows(self) -> bool:

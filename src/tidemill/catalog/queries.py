@@ -8,6 +8,7 @@ from collections.abc import Iterable
 import sqlalchemy as sa
 
 from tidemill.catalog import schema
+from tidemill.catalog.commits import ChangeSet
 from tidemill.catalog.filing import FILE_COLUMNS, IDS_MAX, file_of, package_of
 from tidemill.catalog.model import FILE_REPLACED, DataFile, Package
 
@@ -60,6 +61,16 @@ def read_dropped_files(
     mine = sa.and_(files.table_id == table_id, files.created_snapshot > after_id)
     query = sa.select(*FILE_COLUMNS).where(ended, is_asked, mine).order_by(files.file_id)
     return [file_of(row) for row in connection.execute(query)]
+
+
+def read_changes(connection: sa.Connection, table_id: int, is_live: bool) -> list[ChangeSet]:
+    """Sets of changes of a table by their numbers; those that nothing needs any more as well,
+    while a snapshot knows of them, unless it is the live ones that are wanted."""
+    c = schema.changes.c
+    mine = c.table_id == table_id
+    which = sa.and_(mine, c.dropped_snapshot.is_(None)) if is_live else mine
+    query = sa.select(c.first_number, c.last_number, c.body).where(which).order_by(c.first_number)
+    return [ChangeSet(*row) for row in connection.execute(query)]
 
 
 def read_packages(

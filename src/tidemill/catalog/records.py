@@ -12,8 +12,10 @@ from contextlib import AbstractContextManager
 import sqlalchemy as sa
 
 from tidemill.catalog import schema
+from tidemill.catalog.commits import ChangeSet
 from tidemill.catalog.model import DataFile, Package
 from tidemill.catalog.queries import (
+    read_changes,
     read_dropped_files,
     read_known_files,
     read_known_paths,
@@ -50,6 +52,11 @@ class Records:
         all files of replaced rows that were named since: what neither of the two can read."""
         with self._reading() as connection:
             return read_dropped_files(connection, table_id, after_id, upto_id)
+
+    def changes(self, table_id: int, *, is_live: bool = True) -> list[ChangeSet]:
+        """Sets of changes by their numbers: those that are needed, or all that are known."""
+        with self._reading() as connection:
+            return read_changes(connection, table_id, is_live)
 
     def known_paths(self) -> set[str]:
         """The paths of all files that some snapshot, also an older one, may see."""

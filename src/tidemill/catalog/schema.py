@@ -147,6 +147,7 @@ files = sa.Table(
     sa.Column("ranges", sa.Text),
     sa.Column("generation", sa.BigInteger, nullable=False),
     sa.Column("checksums", sa.Text),
+    sa.Column("changed", sa.BigInteger, nullable=False),
     *_lifetime(),
 )
 
@@ -169,6 +170,17 @@ moves = sa.Table(
     sa.Column("moved_seq", sa.BigInteger, nullable=False),
 )
 """How far a table's rows were in files, from a snapshot on; both columns grow together."""
+
+changes = sa.Table(
+    "tidemill_changes",
+    metadata,
+    sa.Column("table_id", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("first_number", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("last_number", sa.BigInteger, nullable=False),
+    sa.Column("body", sa.Text, nullable=False),
+    *_lifetime(),
+)
+"""Updates and deletes of a stream that are not, or were not, carried out in all of its rows."""
 
 reservations = sa.Table(
     "tidemill_reservations",
@@ -254,7 +266,7 @@ sums = sa.Table(
 )
 """What the tables of a SQLite catalog hold (see ``sums``)."""
 
-OF_A_TABLE = (tables, columns, constraints, settings, indexes, sources, files)
+OF_A_TABLE = (tables, columns, constraints, settings, indexes, sources, files, changes)
 """Versioned rows that belong to one table and end with it."""
 
 BESIDE_A_TABLE = (partitions, moves, reservations, histories, marks, packages)

@@ -15,6 +15,7 @@ from typing import Protocol
 from sqlglot import exp
 
 from tidemill.catalog.model import History
+from tidemill.changes.describing import describe
 from tidemill.federation.duck import Duck
 from tidemill.federation.explain_indexes import index_lines, join_lines, span_text, time_text
 from tidemill.federation.lookup import answer
@@ -138,6 +139,7 @@ def _file_lines(selected: Selected) -> list[str]:
     for part in selected.past.parts:
         lines.append(f"  history: {_pruned(part)}")
         lines += [f"  {line}" for line in part.describe_removed()]
+        lines += [f"  {line}" for line in describe(part.changed_by)]
     return lines
 
 
@@ -169,6 +171,7 @@ def _as_of_lines(selected: Selected) -> list[str]:
         if part.except_ranges:
             lines.append(f"  without rows of {_count(len(part.except_ranges), 'load')} since")
         lines += [f"  {line}" for line in part.describe_removed()]
+        lines += [f"  {line}" for line in describe(part.changed_by)]
     lines.append(f"  in memory then and now: {_count(selected.table.num_rows, 'row')}")
     return lines
 

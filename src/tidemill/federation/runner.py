@@ -52,6 +52,7 @@ from tidemill.hot.view import Condition, HotView, Selection, Wanted
 from tidemill.sql.fold import constant
 from tidemill.sql.names import position_of
 from tidemill.sql.params import Params, placeholder_key
+from tidemill.sql.predicates import Branch
 from tidemill.sql.travel import moment_us
 from tidemill.sql.windows import NowBounds
 from tidemill.stream.image import Look, look
@@ -425,10 +426,10 @@ class Runner:
         if newest is not None and image.is_settled:
             wanted = image.view.newest_only(wanted)  # files of older rows are ruled out, too
         elif scan.top is not None and image.is_settled:
-            has_files = bool(image.in_files(wanted).files)
+            has_files = bool(image.in_files(wanted, columns=_looked_at(scan)).files)
             ask = partial(self._ask, scan, known)
             wanted = newest_matching(scan, image.view, wanted, has_files, ask)
-        found = image.in_files(wanted)
+        found = image.in_files(wanted, columns=_looked_at(scan))
         files_sql = found.sql(self._storage, table, scan.with_seq)
         reads = self._reads(scan, found)
         rows, selection = self._reader.in_memory(image, replace(wanted, newest=None))
@@ -458,7 +459,8 @@ class Runner:
         columns = scan.columns
         if columns is not None:
             asked = (conjunct.column for conjunct in scan.conjuncts)
-            columns = frozenset({*columns, *asked, *scan.table.primary_key, SEQ})
+            changes = (name for change in found.changed_by for name in change.form.reads)
+            columns = frozenset({*columns, *asked, *changes, *scan.table.primary_key, SEQ})
             if not any(scan.table.column(name) for name in columns):
                 columns |= {scan.table.columns[0].name}
         return Reads(self._storage, scan.table.name, found.all_files, columns, found.window)
@@ -482,6 +484,14 @@ class Runner:
         hot = self._hot.get(table.table_id)
         if hot is not None:
             hot.windows.note_scan(self._clock.now_us(), hot.progress.now_us(), wanted)
+
+
+def _looked_at(scan: Scan) -> frozenset[str] | None:
+    """The columns that an answer depends on; None if on all."""
+    if scan.columns is None:
+        return None
+    asked = Branch(scan.conjuncts, scan.alternatives).leaves
+    return frozenset({*scan.columns, *(conjunct.column for conjunct in asked)})
 
 
 def paths_of(node: exp.Expr, values: Mapping[str, object]) -> list[str] | None:

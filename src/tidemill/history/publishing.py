@@ -36,9 +36,15 @@ def _missing_package() -> MissingPackageError:
 
 class Publishing:
     def __init__(
-        self, catalog: Catalog, storage: Storage, compact: Callable[[Table], object]
+        self,
+        catalog: Catalog,
+        storage: Storage,
+        compact: Callable[[Table], object],
+        has_changes: Callable[[Table], bool] = lambda table: False,
     ) -> None:
-        """``compact`` has files with deleted rows written again: Delta tables do not know ours."""
+        """``compact`` has files with deleted rows written again: Delta tables do not know ours.
+        ``has_changes`` says whether files lack changes, and has them carried out."""
+        self._has_changes = has_changes
         self._catalog = catalog
         self._compact = compact
         self._storage = storage
@@ -73,6 +79,8 @@ class Publishing:
                 return
             if waits_for_compaction(history):
                 self._compact(table)
+                return
+            if self._has_changes(table):
                 return
             try:
                 publish_delta(self._storage, table, history, snapshot.snapshot_id)

@@ -77,12 +77,16 @@ class _Shelf:
 
     rows: tuple[DataFile, ...]
     longest_us: int
+    oldest_us: int
+    newest_us: int
 
     @classmethod
     def of(cls, history: History) -> _Shelf:
         rows = sorted((f for f in history.files if f.kind == FILE_ROWS), key=_BEGIN)
         longest_us = max((file.hi_us - file.lo_us for file in rows), default=0)
-        return cls(tuple(rows), longest_us)
+        oldest_us = min((file.time_min_us for file in rows), default=1)
+        newest_us = max((file.time_max_us for file in rows), default=0)
+        return cls(tuple(rows), longest_us, oldest_us, newest_us)
 
     def between(self, low_us: int | None, high_us: int | None) -> list[DataFile]:
         start, end = 0, len(self.rows)
@@ -97,6 +101,13 @@ class _Shelf:
             if (low_us is None or file.time_max_us >= low_us)
             and (high_us is None or file.time_min_us <= high_us)
         ]
+
+
+def file_span(history: History) -> tuple[int, int]:
+    """The oldest and the newest time of rows in files; a span the wrong way round if there are
+    none."""
+    shelf = _shelf_of(history)
+    return shelf.oldest_us, shelf.newest_us
 
 
 _BEGIN = attrgetter("lo_us")

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tidemill.catalog.model import Index
+from tidemill.changes.patching import Touched, patched
 from tidemill.hot import keys
 from tidemill.hot.piece import rows_up_to
 from tidemill.hot.values import Directory, build_hash, build_ordered
@@ -116,6 +117,22 @@ class Block:
         batch = self.batch.take(pa.array(kept))
         rest = make_block(self.block_id, self.first_seq, batch, indexes, self.time_column)
         return replace(rest, last_seq=self.last_seq, seqs=own[kept])
+
+    def patched(self, touched: Touched, indexes: tuple[Index, ...]) -> Block | None:
+        """The block with what changes make of its rows; None when nothing is left. Directories of
+        columns that stay as they are stay, too."""
+        batch = patched(self.batch, self.seq_column(), touched)
+        if len(touched.deleted):
+            gone = set(touched.deleted.tolist())
+            return replace(self, batch=batch).without_rows(gone, indexes)
+        changed = touched.columns.keys()
+        directories = {
+            index.index_id: self.directories[index.index_id]
+            if changed.isdisjoint(index.columns)
+            else build_directory(batch, index)
+            for index in indexes
+        }
+        return replace(self, batch=batch, directories=directories, _words={})
 
 
 def make_block(

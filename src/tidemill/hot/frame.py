@@ -36,7 +36,7 @@ from tidemill.hot.frame_meta import (
 )
 from tidemill.hot.message import Message
 
-STORED, LATE, REJECTED = "s", "l", "r"  # what sections hold
+STORED, LATE, REJECTED, CORRECTIONS = "s", "l", "r", "c"  # what sections hold
 
 _MAGIC = b"TMf1"
 _HEADER = struct.Struct("<4sIQIIQ")  # magic, kind, body bytes, crc32, meta bytes, first seq

@@ -4,7 +4,8 @@ The header of a frame tells its *kind*, and each kind has one type of meta here:
 
 - ``BATCH``: an append whose rows are Arrow record batches, in sections (``AppendMeta``);
 - ``ROWS``: an append of single rows, which stand in the meta itself (``AppendMeta.rows``);
-- ``STATE``: the first frame of a segment, the table's state before it (``TableState``).
+- ``STATE``: the first frame of a segment, the table's state before it (``TableState``);
+- ``CHANGE``: an UPDATE or DELETE of the rows before it (``ChangeMeta``).
 
 A further kind is a member of ``FrameKind``, a type with a ``kind``, and a pair of functions in
 ``encode_meta`` and ``decode_meta``; nobody else knows the bytes. These are msgpack with short keys,
@@ -20,8 +21,10 @@ from enum import IntEnum
 from typing import Any, TypeAlias
 
 import ormsgpack
+import pyarrow as pa
 
 from tidemill.catalog.model import Package
+from tidemill.changes.model import Change, change_fields, change_of
 from tidemill.errors import CorruptLogError
 from tidemill.hot.counters import Counters
 from tidemill.hot.offsets import SourceOffsets
@@ -35,6 +38,7 @@ class FrameKind(IntEnum):
     BATCH = 1
     ROWS = 2
     STATE = 3
+    CHANGE = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +47,8 @@ class AppendMeta:
 
     ``newest_us`` is the newest time to be believed once its rows are in. ``replaced`` are the
     sequence numbers of rows that gave way to its own. ``at_us`` is when it was written; logs of
-    early versions do not say."""
+    early versions do not say. ``change`` is what it deletes before its rows come: an UPDATE of
+    times or keys is one frame."""
 
     newest_us: int | None
     at_us: int | None
@@ -54,6 +59,7 @@ class AppendMeta:
     offset: int | None = None
     packages: tuple[Package, ...] = ()
     rows: tuple[Row, ...] = ()
+    change: Mapping[str, Any] | None = None
 
     @property
     def kind(self) -> FrameKind:
@@ -74,13 +80,35 @@ class TableState:
     offsets: Mapping[str, SourceOffsets] = field(default_factory=dict)
     moved_seq: int = 0
     boot_id: str = ""
+    last_change: int = 0
 
     @property
     def kind(self) -> FrameKind:
         return FrameKind.STATE
 
 
-FrameMeta: TypeAlias = AppendMeta | TableState
+@dataclass(frozen=True, slots=True)
+class ChangeMeta:
+    """A change as its frame tells of it: it applies to the rows before the frame, and many
+    corrections stand behind the meta, as a batch."""
+
+    fields: Mapping[str, Any]
+    source: str | None = None
+    offset: int | None = None
+
+    @classmethod
+    def of(cls, change: Change, source: str | None, offset: int | None) -> ChangeMeta:
+        return cls(change_fields(change), source, offset)
+
+    def change(self, upto_seq: int, batch: pa.Buffer | None) -> Change:
+        return change_of(self.fields, upto_seq, batch)
+
+    @property
+    def kind(self) -> FrameKind:
+        return FrameKind.CHANGE
+
+
+FrameMeta: TypeAlias = AppendMeta | TableState | ChangeMeta
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +131,8 @@ def encode_meta(meta: FrameMeta, sections: Iterable[SectionSize] = ()) -> bytes:
     """The bytes of a meta."""
     if isinstance(meta, TableState):
         fields = _state_fields(meta)
+    elif isinstance(meta, ChangeMeta):
+        fields = {**meta.fields, "s": meta.source, "i": meta.offset}
     elif meta.rows:
         return encode_rows_meta(meta.rows, meta.newest_us, meta.at_us)
     else:
@@ -127,6 +157,8 @@ def decode_meta(kind: int, data: memoryview) -> Decoded:
         return Decoded(_append_of(fields), sections)
     if kind == FrameKind.STATE:
         return Decoded(_state_of(fields), sections)
+    if kind == FrameKind.CHANGE:
+        return Decoded(ChangeMeta(fields, fields["s"], fields["i"]), sections)
     raise CorruptLogError(
         f"a frame of the log is of kind {kind}, which this version does not know",
         hint="open the warehouse with the version that wrote it, or a later one",
@@ -145,6 +177,8 @@ def _append_fields(meta: AppendMeta) -> dict[str, Any]:
     }
     if meta.packages:
         fields["l"] = [asdict(package) for package in meta.packages]
+    if meta.change is not None:
+        fields["c"] = meta.change
     return fields
 
 
@@ -158,11 +192,12 @@ def _append_of(fields: Mapping[str, Any]) -> AppendMeta:
         fields["s"],
         fields["f"],
         tuple([Package(**package) for package in fields.get("l", ())]),
+        change=fields.get("c"),
     )
 
 
 def _state_fields(state: TableState) -> dict[str, Any]:
-    return {
+    fields = {
         "table": state.table_id,
         "schema": state.schema,
         "counters": state.counters.dump(),
@@ -174,6 +209,7 @@ def _state_fields(state: TableState) -> dict[str, Any]:
         "moved": state.moved_seq,
         "boot": state.boot_id,
     }
+    return {**fields, "change": state.last_change} if state.last_change else fields
 
 
 def _state_of(fields: Mapping[str, Any]) -> TableState:
@@ -188,4 +224,5 @@ def _state_of(fields: Mapping[str, Any]) -> TableState:
         },
         fields.get("moved", 0),
         fields.get("boot", ""),
+        fields.get("change", 0),
     )

@@ -87,6 +87,7 @@ class Sorter:
     published: Published
     next_seq: int
     history: FindKeys | None = None
+    leaving: frozenset[int] = frozenset()
 
     def sort(self, accepted: Accepted) -> Sorted:
         """Set late rows and repeated keys apart; raise if the table refuses them."""
@@ -147,6 +148,10 @@ class Sorter:
         policy = self.table.settings["on_conflict"]
         # Memory first, then history: rows only go from here to there, so none is missed.
         moved = self.history(batch) if self.history is not None else {}
+        if self.leaving:
+            young = {key: seq for key, seq in young.items() if seq not in self.leaving}
+            moved = {key: seq for key, seq in moved.items() if seq not in self.leaving}
+            gone = gone | self.leaving
         found = primary.check(batch, young, blocks, gone, policy, self.next_seq, moved)
         result.replaced += found.replaced
         if found.kept is None:

@@ -2,23 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tidemill.catalog.commits import SeqRange
+from tidemill.catalog.commits import ChangeSet, SeqRange
 from tidemill.catalog.model import Snapshot
+from tidemill.changes.model import Change, unpack
 
 
 @dataclass(frozen=True)
 class HistoryNumbers:
     """``moved_seq``: history holds the rows up to it that came through memory. ``reserved_seq`` is
-    the last number that a load was given, ``loaded`` are those of loads that were committed."""
+    the last number that a load was given, ``loaded`` are those of loads that were committed.
+    ``changes`` are those that the catalog keeps, ``last_change`` is the number of the last change
+    that it knows of."""
 
     moved_seq: int = 0
     reserved_seq: int = 0
     loaded: tuple[SeqRange, ...] = ()
+    changes: tuple[Change, ...] = ()
+    last_change: int = 0
 
     @classmethod
-    def of(cls, snapshot: Snapshot, table_id: int) -> HistoryNumbers:
+    def of(
+        cls,
+        snapshot: Snapshot,
+        sets_of: Callable[[int], Sequence[ChangeSet]],
+        table_id: int,
+    ) -> HistoryNumbers:
         history = snapshot.history(table_id)
         loaded = tuple(SeqRange(each.first_seq, each.last_seq) for each in history.reservations)
-        return cls(history.moved_seq, history.reserved_seq, loaded)
+        sets = sets_of(table_id)
+        known = [each.last_number for each in sets]
+        last = max([*known, *(file.changed for file in history.files)], default=0)
+        changes = tuple(change for each in sets for change in unpack(each.body))
+        return cls(history.moved_seq, history.reserved_seq, loaded, changes, last)

@@ -8,8 +8,7 @@ that is not much larger, which copies every row only a logarithmic number of tim
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, Protocol
@@ -18,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from tidemill.changes.patching import Touched, patched
 from tidemill.hot import keys
 
 MERGE_ROWS_MAX = 8_192
@@ -72,6 +72,12 @@ class Piece:
         own = self.seq_column()
         kept = np.flatnonzero(~np.isin(own, np.fromiter(seqs, np.int64, len(seqs))))
         return Piece(self.first_seq, self.last_seq, self.batch.take(pa.array(kept)), own[kept])
+
+    def patched(self, touched: Touched) -> Piece:
+        """The rows with what changes make of them."""
+        rest = replace(self, batch=patched(self.batch, self.seq_column(), touched))
+        gone = touched.deleted
+        return rest.without_rows(set(gone.tolist())) if len(gone) else rest
 
 
 class HasSpan(Protocol):
@@ -131,20 +137,3 @@ def add(pieces: tuple[Piece, ...], newcomer: Piece) -> tuple[Piece, ...]:
         start -= 1
         rows += pieces[start].rows
     return (*pieces[:start], merge([*pieces[start:], newcomer]))
-
-
-def batch_of_rows(rows: Sequence[tuple[object, ...]], schema: pa.Schema) -> pa.RecordBatch:
-    """A batch of rows that came one by one, times as microseconds and dates as days."""
-    columns = zip(*rows, strict=True)
-    arrays = [_array(list(values), f.type) for values, f in zip(columns, schema, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def _array(values: list[Any], kind: pa.DataType) -> pa.Array:
-    if pa.types.is_timestamp(kind):
-        return pa.array(values, pa.int64()).view(kind)
-    if pa.types.is_date(kind):
-        return pa.array(values, pa.int32()).view(kind)
-    if isinstance(kind, pa.BaseExtensionType):
-        return pa.ExtensionArray.from_storage(kind, pa.array(values, kind.storage_type))
-    return pa.array(values, kind)

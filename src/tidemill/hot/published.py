@@ -3,24 +3,32 @@
 A circular list of blocks in arrival order (document 002 §VI-A): the newest rows join at the tail,
 whole blocks leave at the head when retention no longer wants them. The tail (``tail``) becomes a
 block once it is large enough.
+
+Changes (UPDATE, DELETE) wait until somebody looks: then all that came since the last look are
+carried out in the blocks and pieces that they touch, in one go (``carry_out``). They are kept for
+as long as rows in files may need them.
 """
 
 from __future__ import annotations
 
 import threading
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from tidemill.catalog.model import Index, Table
+from tidemill.changes.model import Change
+from tidemill.changes.patching import Seqs, Touched
+from tidemill.changes.resolving import resolve
 from tidemill.hot.block import BLOCK_ROWS, BLOCK_ROWS_MAX, Block, make_block
+from tidemill.hot.change_list import ChangeList
 from tidemill.hot.interval import IntervalIndex
 from tidemill.hot.piece import Piece, merge, within
 from tidemill.hot.replacements import Replacements
 from tidemill.hot.side import REJECTED_SCHEMA, SideTable, late_schema
 from tidemill.hot.tail import Tail
 from tidemill.hot.unit import ROW_BYTES_ESTIMATE, Unit
-from tidemill.hot.view import BEFORE_ALL_US, HotView
+from tidemill.hot.view import BEFORE_ALL_US, HotView, Wanted
 
 SEQ_BYTES_ESTIMATE = 64  # of a number in a set
 DIRECTORY_ROW_BYTES = 16  # of a row in a block's directory: its key, its place, its number
@@ -57,13 +65,15 @@ class Published:
         self.shown_rows = 0
         self.expired_rows = 0
         self._expired_us = BEFORE_ALL_US
+        self.changes = ChangeList()
 
     @property
     def nbytes(self) -> int:
         tail = self._tail
         held = self._block_bytes + tail.piece_bytes + self.late.nbytes + self.rejected.nbytes
         marked = len(self._gone) + len(self._removed)
-        return held + len(tail.waiting) * ROW_BYTES_ESTIMATE + marked * SEQ_BYTES_ESTIMATE
+        marks = marked * SEQ_BYTES_ESTIMATE + self.changes.nbytes
+        return held + len(tail.waiting) * ROW_BYTES_ESTIMATE + marks
 
     @property
     def directory_bytes_to_come(self) -> int:
@@ -94,6 +104,8 @@ class Published:
         """Let readers see a unit."""
         with self.lock:
             self._view = None
+            if unit.change is not None:
+                self.changes.add([unit.change])
             self._tail.add(unit)
             count = unit.row_count
             self.last_seq = unit.first_seq + count - 1
@@ -118,6 +130,33 @@ class Published:
                     self._gone[seq] = self.last_seq
                     self._replaced.add(seq)
 
+    def carry_out(self) -> Seqs:
+        """Carry new changes out in the rows held; answers the numbers of those deleted."""
+        with self.lock:
+            new = self.changes.new
+            touched = _touched(self.view(), new) if new else Touched()
+            if touched:
+                blocks = [
+                    (block, _patched(block, touched, self._indexes)) for block in self._blocks
+                ]
+                added = [new for old, new in blocks if new is not None and new is not old]
+                dropped = [old for old, new in blocks if new is not old]
+                kept = tuple(new for _, new in blocks if new is not None)
+                if dropped:
+                    self._set_blocks(kept, added, dropped)
+                self._tail.patch(touched)
+            self.changes.settle(touched.deleted)
+            self._view = None
+            return touched.deleted
+
+    @property
+    def first_seq(self) -> int:
+        """The least number of a row held, or the next one."""
+        with self.lock:
+            parts: tuple[Block | Piece, ...] = (*self._blocks, *self._tail.pieces)
+            waiting = self.last_seq + 1 - len(self._tail.waiting)
+            return min([waiting, *(part.first_seq for part in parts)])
+
     def add_loaded(self, first_seq: int, last_seq: int) -> None:
         """A load was given these numbers, behind all before; its rows are in history only."""
         with self.lock:
@@ -126,6 +165,22 @@ class Published:
                 known[-1] = (known[-1][0], last_seq)
             else:
                 known.append((first_seq, last_seq))
+
+    def loaded_without(self, known: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+        """The numbers that were given to loads, without some of these."""
+        with self.lock:
+            found = list(self._loaded)
+        for first, last in known:
+            rest = []
+            for low, high in found:
+                if low < first <= high:
+                    rest.append((low, first - 1))
+                if low <= last < high:
+                    rest.append((last + 1, high))
+                if high < first or low > last:
+                    rest.append((low, high))
+            found = rest
+        return tuple(found)
 
     def is_loaded(self, seq: int) -> bool:
         place = bisect_right(self._loaded, (seq, 2**63))
@@ -192,6 +247,8 @@ class Published:
                     self.shown_rows,
                     self.expired_rows,
                     self._expired_us,
+                    self.changes.pending,
+                    self.changes.last,
                 )
             return self._view
 
@@ -217,6 +274,7 @@ class Published:
             moved = {seq for seq in self._gone if seq <= moved_seq}
             self._removed |= moved - left_out
             self._gone = {seq: by for seq, by in self._gone.items() if seq > moved_seq}
+            self.changes.release(moved_seq)
             dropped = [block for block in self._blocks if block.first_seq <= moved_seq]
             cut = [block.after(moved_seq, self._indexes) for block in dropped]
             added = [block for block in cut if block is not None]
@@ -297,8 +355,26 @@ class Published:
             # begins with what memory holds.
             if self.moved_seq and any(first_seq <= seq < following for seq in self._gone):
                 return True
+            if self.changes.needs(first_seq, following):
+                return True
             parts: tuple[Block | Piece, ...] = (*self._blocks, *self._tail.pieces)
             return any(p.first_seq < following and p.last_seq >= first_seq for p in parts)
+
+
+def _touched(view: HotView, changes: Sequence[Change]) -> Touched:
+    """What changes make of the rows of a view."""
+    parts: tuple[Block | Piece, ...] = (*view.blocks, *view.tail)
+    if all(part.first_seq > max(change.upto_seq for change in changes) for part in parts):
+        return Touched()
+    low_us = min(change.low_us for change in changes)
+    high_us = max(change.high_us for change in changes)
+    rows = view.select(Wanted(low_us, high_us, with_seq=True)).table
+    return resolve(view.table, rows, changes) if rows.num_rows else Touched()
+
+
+def _patched(block: Block, touched: Touched, indexes: tuple[Index, ...]) -> Block | None:
+    own = touched.within(block.first_seq, block.last_seq)
+    return block.patched(own, indexes) if own else block
 
 
 def _groups(pieces: tuple[Piece, ...], is_indexed: bool) -> list[list[Piece]]:

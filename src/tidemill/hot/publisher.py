@@ -88,6 +88,13 @@ class Publisher:
         with self._lock:
             self._published.settle_replaced()
 
+    def carry_out(self) -> None:
+        """Carry new changes out in the rows that readers see, before one looks at them."""
+        with self._lock:
+            deleted = self._published.carry_out()
+            if self._primary is not None and len(deleted):
+                self._primary.forget(deleted.tolist())
+
     def forget(self, seqs: Iterable[int]) -> None:
         """Rows gave way to rows that were loaded."""
         held = [seq for seq in seqs if not self._published.is_loaded(seq)]

@@ -9,10 +9,12 @@ from dataclasses import replace
 
 import pyarrow as pa
 
+from tidemill.changes.model import change_of
 from tidemill.errors import CorruptLogError
 from tidemill.hot import frame, keys
 from tidemill.hot.frame import Frame
-from tidemill.hot.frame_meta import AppendMeta, TableState
+from tidemill.hot.frame_meta import AppendMeta, ChangeMeta, TableState
+from tidemill.hot.message import Message
 from tidemill.hot.side import REJECTED_SCHEMA
 from tidemill.hot.table import HotTable
 from tidemill.hot.unit import Unit
@@ -22,6 +24,8 @@ def replay(hot: HotTable, read: Frame) -> None:
     """Take a frame into a table."""
     if isinstance(read.meta, TableState):
         _replay_state(hot, read.first_seq, read.meta)
+    elif isinstance(read.meta, ChangeMeta):
+        _replay_change(hot, read, read.meta)
     else:
         _replay_append(hot, read, read.meta)
 
@@ -43,6 +47,16 @@ def _replay_state(hot: HotTable, next_seq: int, state: TableState) -> None:
     hot.restore(next_seq, state)
 
 
+def _replay_change(hot: HotTable, read: Frame, meta: ChangeMeta) -> None:
+    content = next(iter(read.contents(frame.CORRECTIONS)), None)
+    assert not isinstance(content, Message), "frames that were read hold buffers"
+    change = meta.change(read.first_seq - 1, content)
+    unit = Unit(read.first_seq, change=change)
+    hot.changing.advance(unit, meta)
+    hot.marks.add(change.at_us, change.upto_seq)
+    hot.publisher.show_again(unit)
+
+
 def _replay_append(hot: HotTable, read: Frame, meta: AppendMeta) -> None:
     unit = _unit_of(read, meta, hot.table.schema, hot.published.late.schema)
     held = _after(unit, hot.published.moved_seq)
@@ -52,7 +66,9 @@ def _replay_append(hot: HotTable, read: Frame, meta: AppendMeta) -> None:
         hot.marks.add(meta.at_us, unit.first_seq + unit.row_count - 1)
     hot.progress.show(meta.newest_us)
     if held.first_seq <= hot.published.moved_seq:
-        return  # history holds it all
+        if unit.change is not None:
+            hot.published.changes.add([unit.change])
+        return  # history holds the rows
     hot.publisher.show_again(replace(held, replaced=(*held.replaced, *returned)))
 
 
@@ -104,4 +120,5 @@ def _unit_of(read: Frame, meta: AppendMeta, schema: pa.Schema, late_schema: pa.S
         late=late[0] if late else None,
         rejected=rejected[0] if rejected else None,
         replaced=meta.replaced,
+        change=None if meta.change is None else change_of(meta.change, read.first_seq - 1, None),
     )

@@ -25,9 +25,11 @@ from typing import Any
 import pyarrow as pa
 
 from tidemill.catalog.model import Index, Package, Table
+from tidemill.changes.model import Change, change_fields
 from tidemill.clock import Clock
 from tidemill.errors import ClosedError
 from tidemill.hot import frame
+from tidemill.hot.change_writer import ChangeWriter
 from tidemill.hot.costs import ScanCosts
 from tidemill.hot.counters import Counters
 from tidemill.hot.crash import point
@@ -85,6 +87,8 @@ class HotTable:
         for span in sorted(numbers.loaded, key=lambda span: span.first_seq):
             if span.last_seq > numbers.moved_seq:
                 self.published.add_loaded(span.first_seq, span.last_seq)
+        self.published.changes.add(numbers.changes)
+        self.published.changes.last = self.published.changes.saved = numbers.last_change
         self.applied_deletes: frozenset[str] = (
             frozenset()
         )  # files of deletes that memory has carried out
@@ -105,6 +109,7 @@ class HotTable:
         self._next_seq = max(numbers.moved_seq, numbers.reserved_seq) + 1
         self._reserved_seq = numbers.reserved_seq
         self._log_holds = 0
+        self.changing = ChangeWriter(self, clock, numbers.last_change)
 
     def open_log(self, log: Log) -> None:
         """Begin to accept rows; what the log holds was replayed before."""
@@ -126,6 +131,8 @@ class HotTable:
 
     def view(self) -> HotView:
         """What is published now, held still."""
+        if self.published.changes.new:
+            self.publisher.carry_out()
         return self.published.view()
 
     # -- append
@@ -144,6 +151,8 @@ class HotTable:
                     ticket, result = log.written_ticket(), None
                     break
                 if self._room.fits(nbytes):
+                    if self.primary is not None:
+                        self.changing.settle(log)
                     result = self._sort(accepted)
                     point("append.checked")
                     ticket = self._write(log, accepted, result)
@@ -198,7 +207,8 @@ class HotTable:
 
     # -- write
 
-    def _sort(self, accepted: Accepted) -> Sorted:
+    def _sort(self, accepted: Accepted, leaving: frozenset[int] = frozenset()) -> Sorted:
+        """``leaving`` are rows that go with the very frame: their keys are free."""
         sorter = Sorter(
             self.table,
             self.progress,
@@ -206,11 +216,15 @@ class HotTable:
             self.published,
             self._next_seq,
             self._find_keys,
+            leaving,
         )
         return sorter.sort(accepted)
 
-    def _write(self, log: Log, accepted: Accepted, result: Sorted) -> int:
-        """Write one frame and advance the state that it describes."""
+    def _write(
+        self, log: Log, accepted: Accepted, result: Sorted, change: Change | None = None
+    ) -> int:
+        """Write one frame and advance the state that it describes; ``change`` is what it deletes
+        before its rows come."""
         now_us = self._clock.now_us()
         late = rejected = None
         aside: list[frame.Section] = []
@@ -231,11 +245,13 @@ class HotTable:
             accepted.source,
             accepted.offset,
             accepted.packages,
+            change=None if change is None else change_fields(change),
         )
         rows, nbytes = result.stored, accepted.nbytes
         ticket, own = self._rows.write(log, self._next_seq, meta, rows, aside, nbytes)
         newest = result.newest_us
-        unit = Unit(self._next_seq, own, (), late, rejected, meta.replaced, ticket, newest)
+        parts = (self._next_seq, own, (), late, rejected, meta.replaced, ticket, newest)
+        unit = Unit(*parts, change=change)
         try:
             self.advance(unit, meta)
             self.publisher.add(unit)
@@ -247,6 +263,8 @@ class HotTable:
     def advance(self, unit: Unit, meta: AppendMeta) -> None:
         """Count a unit; the same when it is written and when it is replayed."""
         self.counters.add(unit, meta.ignored, meta.late_stored)
+        if unit.change is not None:
+            self.changing.count(unit.change)
         self.progress.write(meta.newest_us)
         if meta.packages:
             self.packages = (*self.packages, *meta.packages)
@@ -309,7 +327,7 @@ class HotTable:
         self.publisher.release(moved_seq, left_out, deleted)
         log = self._log
         if log is not None:
-            log.remove_segments(self.published.needs, self.primary is not None)
+            log.remove_segments(self.published.needs, _speaks_of_others(self))
         self._room.tell()
 
     def settle_packages(self, settled: Sequence[Package]) -> None:
@@ -340,7 +358,7 @@ class HotTable:
             aside_us = self._clock.now_us() - self.table.settings["retention"]
             dropped = self.publisher.expire(before_us, aside_us)
         if dropped and self._log is not None and not self._log_holds:
-            self._log.remove_segments(self.published.needs, self.primary is not None)
+            self._log.remove_segments(self.published.needs, _speaks_of_others(self))
         self._room.tell()
         return dropped
 
@@ -368,6 +386,7 @@ class HotTable:
             self.progress.newest_us,
             self.offsets.dump(),
             self.published.moved_seq,
+            last_change=self.changing.last_number,
         )
         return SegmentStart(self._next_seq, state)
 
@@ -377,6 +396,12 @@ class HotTable:
         self.progress.newest_us = state.newest_us
         self.offsets = Offsets.load(state.offsets)
         self._next_seq = max(next_seq, self._reserved_seq + 1)
+        self.changing.restore(state.last_change)
+
+
+def _speaks_of_others(hot: HotTable) -> bool:
+    """Whether frames of a table's log speak of rows in older ones."""
+    return hot.primary is not None or hot.published.changes.last > 0
 
 
 def _indexes_of(table: Table, primary: PrimaryKeys | None) -> tuple[Index, ...]:

@@ -11,8 +11,10 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
-from tidemill.hot.piece import Piece, add, batch_of_rows, within
+from tidemill.changes.patching import Touched
+from tidemill.hot.piece import Piece, add, within
 from tidemill.hot.unit import Unit
+from tidemill.plain_rows import batch_of_rows
 
 ROWS_PENDING_MAX = 1_024
 
@@ -85,6 +87,15 @@ class Tail:
         if taken:
             self._set(pieces)
         return taken
+
+    def patch(self, touched: Touched) -> None:
+        """Carry changes out in the pieces; the waiting rows were gathered before."""
+        pieces = []
+        for piece in self.pieces:
+            own = touched.within(piece.first_seq, piece.last_seq)
+            rest = piece.patched(own) if own else piece
+            pieces += [rest] if rest.rows else []
+        self._set(pieces)
 
     def may_wait(self, following: int) -> bool:
         """Whether a row that waits has a sequence number below this one."""

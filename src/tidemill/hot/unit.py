@@ -7,12 +7,15 @@ from functools import cached_property
 
 import pyarrow as pa
 
+from tidemill.changes.model import Change
+
 ROW_BYTES_ESTIMATE = 256
 
 
 @dataclass(frozen=True)
 class Unit:
-    """What one frame of the log adds: batches or single rows, rows set aside, rows replaced."""
+    """What one frame of the log adds: batches or single rows, rows set aside, rows replaced; or a
+    change of the rows before it."""
 
     first_seq: int
     batches: tuple[pa.RecordBatch, ...] = ()
@@ -22,6 +25,7 @@ class Unit:
     replaced: tuple[int, ...] = ()
     ticket: int = 0
     newest_us: int | None = None
+    change: Change | None = None
 
     @property
     def row_count(self) -> int:

@@ -18,6 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tidemill.catalog.model import Table
+from tidemill.changes.pending import NOTHING_PENDING, Pending
 from tidemill.hot import keys
 from tidemill.hot.block import Block
 from tidemill.hot.choice import fewest, ways_of
@@ -61,6 +62,8 @@ class HotView:
     shown_rows: int = 0  # that were published since the start
     expired_rows: int = 0  # that retention took from memory since then
     expired_us: int = BEFORE_ALL_US  # no row of them is newer
+    changes: Pending = NOTHING_PENDING  # which rows in files may need; those here have them
+    last_change: int = 0  # the number of the last change that rows here have
 
     def after(self, moved_seq: int) -> HotView:
         """The view without rows that a newer snapshot of the catalog finds in history."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from tidemill.hot.values import Range
@@ -57,3 +58,21 @@ class Wanted:
             return self
         low_us = horizon_us if self.low_us is None else max(self.low_us, horizon_us)
         return replace(self, low_us=low_us, horizon_us=horizon_us)
+
+
+def without_columns(wanted: Wanted, columns: Collection[str]) -> Wanted:
+    """The same without what is asked of some columns."""
+    if not columns:
+        return wanted
+    lower = {name.lower() for name in columns}
+    conditions = tuple(c for c in wanted.conditions if c.column.lower() not in lower)
+    alternatives = tuple(a for a in wanted.alternatives if not _mentions(a, lower))
+    return replace(wanted, conditions=conditions, alternatives=alternatives)
+
+
+def _mentions(alternatives: Alternatives, lower: Collection[str]) -> bool:
+    return any(
+        any(condition.column.lower() in lower for condition in branch.conditions)
+        or any(_mentions(each, lower) for each in branch.alternatives)
+        for branch in alternatives
+    )

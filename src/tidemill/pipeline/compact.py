@@ -21,13 +21,9 @@ newest, as many at a time as its memory may hold, so it can join more than that.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain, pairwise
-
-import duckdb
-import pyarrow as pa
+from itertools import chain
 
 from tidemill.catalog.commits import FileCommit
 from tidemill.catalog.model import (
@@ -39,23 +35,18 @@ from tidemill.catalog.model import (
     Table,
 )
 from tidemill.catalog.store import Catalog
+from tidemill.changes.model import Change
 from tidemill.history import deletes
-from tidemill.history.checking import check_files
-from tidemill.history.memory import COPIES, held_bytes
+from tidemill.history.memory import COPIES
 from tidemill.history.storage import Storage
-from tidemill.history.window import Window
-from tidemill.history.writing import (
-    PORTION_BYTES_MAX,
-    RETENTION_SHARE,
-    WriteSpec,
-    write_in_time,
-    write_rows,
-)
+from tidemill.history.writing import RETENTION_SHARE
 from tidemill.hot.crash import point
+from tidemill.hot.table import HotTable
 from tidemill.pipeline.job import JobContext, Nothing, OfTable, Outcome, Uncommitted, Written
+from tidemill.pipeline.rewriting import RewriteTask, Rewritten, rewrite_files
+from tidemill.pipeline.saving import changes_of, saved, unsaved
 from tidemill.pipeline.spans import spans_of, touches
-from tidemill.stream.relation import FileScan, scan_of
-from tidemill.types import quote
+from tidemill.stream.relation import scan_of
 
 FAN = 4
 TARGET_BYTES = 128 * 1024 * 1024
@@ -64,28 +55,6 @@ LEVEL_BYTES_MIN = 64 * 1024
 SPAN_US_MAX = 31 * 86_400 * 1_000_000
 TASKS_MAX = 16  # of one job, so that others of the table need not wait long
 ROW_BYTES = 64  # of a row in memory, for an estimate
-SAMPLE_ROWS = 10_000  # read for a better one
-
-
-@dataclass(frozen=True)
-class CompactTask:
-    """Files that become one set of files, for one range of time."""
-
-    job_id: str
-    number: int
-    table: Table
-    storage: Storage
-    lo_us: int
-    hi_us: int
-    scan: FileScan
-
-    @property
-    def files(self) -> tuple[NewFile, ...]:
-        return self.scan.files
-
-    @property
-    def rows(self) -> int:
-        return sum(file.rows for file in self.files)
 
 
 @dataclass(frozen=True)
@@ -94,7 +63,7 @@ class Compact:
 
     job_id: str
     table: Table
-    tasks: tuple[CompactTask, ...]
+    tasks: tuple[RewriteTask, ...]
     dropped: tuple[int, ...]  # file ids
     kind: str = field(default="compact", init=False)
 
@@ -120,22 +89,27 @@ class Group:
 
 
 def plan_compact(
-    job_id: str, table: Table, history: History, storage: Storage, cold_before_us: int | None
+    job_id: str,
+    table: Table,
+    history: History,
+    storage: Storage,
+    cold_before_us: int | None,
+    changes: Sequence[Change] = (),
 ) -> Compact | None:
     """What should be compacted now, or None. Partitions that end before ``cold_before_us`` are
-    cold; None means that all but the newest are."""
+    cold; None means that all but the newest are. ``changes`` are carried out on the way."""
     groups = list(_groups(table, history, cold_before_us))[:TASKS_MAX]
     if not groups:
         return None
     tasks = tuple(
-        CompactTask(
+        RewriteTask(
             job_id,
             number,
             table,
             storage,
             group.lo_us,
             group.hi_us,
-            scan_of(history, group.files),
+            scan_of(history, group.files, changes=changes),
         )
         for number, group in enumerate(groups)
     )
@@ -263,20 +237,6 @@ def _packed(lo_us: int, hi_us: int, files: Sequence[DataFile]) -> Iterator[Group
 
 
 @dataclass(frozen=True)
-class Rewritten:
-    """Files that take the place of others, which go by their ids."""
-
-    files: tuple[NewFile, ...]
-    dropped: tuple[int, ...]
-    detail: str
-
-    @property
-    def outcome(self) -> Outcome[None]:
-        rows, size = sum(file.rows for file in self.files), sum(file.bytes for file in self.files)
-        return Outcome(None, rows, size, len(self.files), self.detail)
-
-
-@dataclass(frozen=True)
 class CompactJob(OfTable):
     """The job around the plan, made when its turn has come."""
 
@@ -284,6 +244,7 @@ class CompactJob(OfTable):
     catalog: Catalog
     storage: Storage
     cold_before_us: int | None
+    hot: HotTable | None = None  # its changes are carried out on the way
     kind: str = field(default="compact", init=False)
     exclusive: bool = field(default=True, init=False)
 
@@ -291,8 +252,11 @@ class CompactJob(OfTable):
         return [f'compact small files of table "{self.table_name}"']
 
     def run(self, context: JobContext) -> Uncommitted[None]:
+        held = changes_of(self.hot)
         history = self.catalog.snapshot().history(self.table_id)
-        plan = plan_compact(context.job_id, self.table, history, self.storage, self.cold_before_us)
+        plan = plan_compact(
+            context.job_id, self.table, history, self.storage, self.cold_before_us, held.changes
+        )
         if plan is None:
             return Nothing(Outcome(None, detail="nothing to do"))
         context.tell(plan.explain()[0])
@@ -302,15 +266,22 @@ class CompactJob(OfTable):
 
         name = f'compact "{self.table_name}"'
         need = max(task.rows for task in plan.tasks) * ROW_BYTES * COPIES
-        results = context.run_tasks(name, compact_files, plan.tasks, count, need)
-        files = tuple(file for made in results for file in made)
+        results = context.run_tasks(name, rewrite_files, plan.tasks, count, need)
+        had = [file.changed for task in plan.tasks for file in task.files]
+        changed = max([held.last, *had])
+        files = tuple(replace(file, changed=changed) for made in results for file in made)
         point("compact.written")
-        return Written(Rewritten(files, plan.dropped, plan.explain()[0]), self.commit)
+        made = Rewritten(files, plan.dropped, plan.explain()[0], held.last)
+        return Written(made, self.commit)
 
     def commit(self, written: Rewritten) -> Outcome[None]:
         with self.catalog.transaction() as change:
-            change.commit_files(self.table_id, FileCommit(written.files, written.dropped))
+            changes = () if self.hot is None else unsaved(self.hot, written.changed)
+            commit = FileCommit(written.files, written.dropped, changes=changes)
+            change.commit_files(self.table_id, commit)
         point("compact.committed")
+        if self.hot is not None:
+            saved(self.hot, written.changed)
         return written.outcome
 
 
@@ -378,45 +349,3 @@ def expired_with_digests(
             if file.hi_us <= before_us and not touches(left, file)
         ]
     return {each: files for each, files in found.items() if files}
-
-
-# -- in the task
-
-
-def compact_files(task: CompactTask) -> tuple[NewFile, ...]:
-    """Read files, leave removed rows out, write them arranged; runs in Spark's workers."""
-    check_files(task.storage, task.table.name, task.scan.all_files)
-    with task.storage.connect() as connection:
-        query = task.scan.sql(task.storage, task.table, with_seq=True)
-        spec = replace(WriteSpec.of(task.table), bounds=(task.lo_us, task.hi_us))
-        label = f"{task.job_id}-{task.number}-{uuid.uuid4().hex[:6]}"
-        nbytes = task.rows * _row_bytes(connection, query)
-        portions = -(-nbytes // held_bytes(PORTION_BYTES_MAX))
-        if portions <= 1:
-            read = connection.sql(query).to_arrow_table  # what it gives belongs to the writer
-            return tuple(write_rows(task.storage, spec, read().to_batches(), label, 0, "compact"))
-        given = _in_time(connection, query, spec, portions)
-        made = write_in_time(task.storage, spec, given, task.rows, nbytes, label, "compact")
-        return tuple(made)
-
-
-def _row_bytes(connection: duckdb.DuckDBPyConnection, query: str) -> int:
-    """About how large a row is in memory."""
-    some = connection.sql(f"SELECT * FROM ({query}) LIMIT {SAMPLE_ROWS}").to_arrow_table()
-    return -(-int(some.nbytes) // max(int(some.num_rows), 1))
-
-
-def _in_time(
-    connection: duckdb.DuckDBPyConnection, query: str, spec: WriteSpec, portions: int
-) -> Iterator[list[pa.RecordBatch]]:
-    """The rows of a query in about so many portions of equal size, the oldest first."""
-    column = next(column for column in spec.columns if column.name == spec.time_column)
-    shares = [at / portions for at in range(1, portions)]
-    time = f"epoch_us({quote(column.name)})"
-    cuts = connection.sql(f"SELECT approx_quantile({time}, {shares}) FROM ({query})").fetchall()
-    ends = [int(end_us) for end_us in cuts[0][0] or ()]
-    for begin_us, end_us in pairwise([None, *sorted(set(ends)), None]):
-        low_us = None if begin_us is None else begin_us + 1
-        tests = Window(column, low_us, end_us).tests()
-        where = f" WHERE {' AND '.join(tests)}" if tests else ""
-        yield connection.sql(f"SELECT * FROM ({query}){where}").to_arrow_table().to_batches()

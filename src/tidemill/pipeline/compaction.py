@@ -6,9 +6,12 @@ What is due by itself, ``due`` finds.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from tidemill.catalog.model import Table
 from tidemill.catalog.store import Catalog
 from tidemill.history.storage import Storage
+from tidemill.hot.table import HotTable
 from tidemill.pipeline.compact import CompactJob, plan_compact
 from tidemill.pipeline.jobs import JobHandle, Pipeline
 from tidemill.pipeline.lifetime import Lifetime
@@ -19,8 +22,14 @@ MAX_US = 2**63 - 1
 
 class Compaction:
     def __init__(
-        self, catalog: Catalog, pipeline: Pipeline, storage: Storage, life: Lifetime
+        self,
+        catalog: Catalog,
+        tables: Mapping[int, HotTable],
+        pipeline: Pipeline,
+        storage: Storage,
+        life: Lifetime,
     ) -> None:
+        self._tables = tables
         self._catalog = catalog
         self._pipeline = pipeline
         self._storage = storage
@@ -38,5 +47,6 @@ class Compaction:
         history = self._catalog.snapshot().history(table.table_id)
         if plan_compact("", table, history, self._storage, cold_before_us) is None:
             return None
-        job = CompactJob(table, self._catalog, self._storage, cold_before_us)
+        hot = self._tables.get(table.table_id)
+        job = CompactJob(table, self._catalog, self._storage, cold_before_us, hot)
         return self._pipeline.submit(job, COMPACT_PRIORITY)

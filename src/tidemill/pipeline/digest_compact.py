@@ -25,9 +25,10 @@ from tidemill.digests.partials import (
 )
 from tidemill.history.storage import Storage
 from tidemill.hot.crash import point
-from tidemill.pipeline.compact import TASKS_MAX, Rewritten
+from tidemill.pipeline.compact import TASKS_MAX
 from tidemill.pipeline.digesting import fail_digest
 from tidemill.pipeline.job import JobContext, Nothing, OfTable, Outcome, Uncommitted, Written
+from tidemill.pipeline.rewriting import Rewritten
 
 FILES_MAX = 8  # of one partition; more are merged
 LARGER = 3  # a file this many times as large as the others together is left out

@@ -18,9 +18,11 @@ from typing import TypeAlias
 from tidemill.catalog.model import Snapshot, Table
 from tidemill.catalog.store import Catalog
 from tidemill.history.publishing import DELTA
+from tidemill.history.reading import file_span
 from tidemill.history.storage import Storage
 from tidemill.hot.retention import horizon_us
 from tidemill.hot.table import HotTable
+from tidemill.pipeline.changing import CARRY_OUT_PRIORITY, CarryOutJob, files_to_change
 from tidemill.pipeline.compact import CompactJob, ExpireJob, expired_with_digests, plan_compact
 from tidemill.pipeline.compaction import COMPACT_PRIORITY
 from tidemill.pipeline.digest_compact import DigestCompactJob, plan_digest_compact
@@ -28,6 +30,8 @@ from tidemill.pipeline.job import Job
 
 EXPIRE_PRIORITY = 0
 FORGET_EVERY_S = 60.0
+CHANGES_WAIT_MAX = 1_000
+CHANGES_WAIT_US = 60_000_000
 
 
 @dataclass(frozen=True)
@@ -109,7 +113,25 @@ def compact(now: Situation) -> Iterator[DueJob]:
         cold = None if now_us is None else now_us - table.settings["hot"]
         history = now.snapshot.history(table.table_id)
         if plan_compact("", table, history, now.storage, cold) is not None:
-            yield DueJob(CompactJob(table, now.catalog, now.storage, cold), COMPACT_PRIORITY)
+            hot = now.tables[table.table_id]
+            job = CompactJob(table, now.catalog, now.storage, cold, hot)
+            yield DueJob(job, COMPACT_PRIORITY)
+
+
+def carry_out(now: Situation) -> Iterator[DueJob]:
+    """Changes that readers of files look through: once they are many, or old."""
+    for table in now.with_history() if now.allows_background else ():
+        hot = now.tables[table.table_id]
+        changes = hot.published.changes.pending
+        if not changes or now.is_pending(table.table_id, "change"):
+            continue
+        history = now.snapshot.history(table.table_id)
+        waiting = changes.reaching(*file_span(history))
+        is_many = len(waiting) >= CHANGES_WAIT_MAX
+        is_old = bool(waiting) and waiting[0].at_us <= now.now_us - CHANGES_WAIT_US
+        if (is_many or is_old) and files_to_change(history, waiting):
+            reason = f"{len(waiting):,} changes wait" if is_many else "changes have waited long"
+            yield DueJob(CarryOutJob(hot, now.catalog, now.storage, reason), CARRY_OUT_PRIORITY)
 
 
 def compact_digests(now: Situation) -> Iterator[DueJob]:
@@ -144,4 +166,12 @@ def forget(now: Situation) -> Iterator[DueForgetting]:
 
 
 Rule: TypeAlias = Callable[[Situation], Iterable[Due]]
-RULES: tuple[Rule, ...] = (expire, compact, compact_digests, tell, publish, forget)
+RULES: tuple[Rule, ...] = (
+    expire,
+    compact,
+    carry_out,
+    compact_digests,
+    tell,
+    publish,
+    forget,
+)

@@ -26,6 +26,12 @@ from tidemill.history.storage import Storage
 from tidemill.hot.environment import Relief
 from tidemill.hot.primary import Key
 from tidemill.hot.table import HotTable
+from tidemill.pipeline.changing import (
+    CARRY_OUT_PRIORITY,
+    CarryOutJob,
+    files_to_change,
+    forget_done,
+)
 from tidemill.pipeline.compaction import Compaction
 from tidemill.pipeline.due import RULES, Due, DueJob, DuePublishing, DueTelling, Situation
 from tidemill.pipeline.job import Job, Outcome
@@ -67,8 +73,10 @@ class Keeping:
         self.storage = storage
         self.life = life
         self.mover = Mover(tables, clock, self._submit_move, life)
-        self.compaction = Compaction(catalog, pipeline, storage, life)
-        self.publishing = Publishing(catalog, storage, self.compaction.compact_deleted)
+        self.compaction = Compaction(catalog, tables, pipeline, storage, life)
+        self.publishing = Publishing(
+            catalog, storage, self.compaction.compact_deleted, self._has_changes
+        )
         self._keys = keys
         self._catalog = catalog
         self._tables = tables
@@ -112,8 +120,33 @@ class Keeping:
         hot = [each for each in found if each is not None]
         handles = [(each, self._submit_move(each, None, "asked for by FLUSH")) for each in hot]
         rows = sum(self._flushed(each, handle) for each, handle in handles)
+        for each in hot:
+            self._carry_out_changes(each)
         self.publishing.follow()
         return rows
+
+    def _carry_out_changes(self, hot: HotTable) -> None:
+        """Carry all changes out in files."""
+        while self._files_to_change(hot):
+            job = CarryOutJob(hot, self._catalog, self.storage, "asked for by FLUSH")
+            self.wait(self.submit(job, CARRY_OUT_PRIORITY))
+        forget_done(hot, self._catalog)
+
+    def _files_to_change(self, hot: HotTable) -> bool:
+        changes = hot.view().changes
+        history = self._catalog.snapshot().history(hot.table.table_id)
+        return bool(files_to_change(history, changes))
+
+    def _has_changes(self, table: Table) -> bool:
+        """Whether files lack changes, so that others must not read them as they are; then they are
+        carried out."""
+        hot = self._tables.get(table.table_id)
+        if hot is None or not hot.published.changes.last or not self._files_to_change(hot):
+            return False
+        if not self.pipeline.pending(table.table_id, "change") and self.life.allows_background():
+            job = CarryOutJob(hot, self._catalog, self.storage, "the table is published")
+            self.submit(job, CARRY_OUT_PRIORITY)
+        return True
 
     def _flushed(self, hot: HotTable, handle: JobHandle[Move]) -> int:
         """The rows of a move; one that met a change of its digests is made again."""

@@ -39,18 +39,21 @@ from tidemill.catalog.model import (
     Table,
 )
 from tidemill.catalog.store import Catalog
+from tidemill.changes.model import Change
+from tidemill.changes.patching import patched
+from tidemill.changes.resolving import resolve
 from tidemill.errors import CorruptLogError
 from tidemill.history.memory import held_bytes
 from tidemill.history.storage import Storage
 from tidemill.history.writing import WriteSpec, write_rows, write_side
 from tidemill.hot import frame
 from tidemill.hot.crash import point
-from tidemill.hot.frame_meta import AppendMeta, TableState
+from tidemill.hot.frame_meta import AppendMeta
 from tidemill.hot.gather import SEQ_FIELD
 from tidemill.hot.log import Segment
-from tidemill.hot.piece import batch_of_rows
 from tidemill.hot.side import REJECTED_SCHEMA, late_schema
 from tidemill.hot.table import HotTable
+from tidemill.pipeline.changing import forget_done
 from tidemill.pipeline.digesting import (
     Digested,
     DigestWork,
@@ -61,7 +64,10 @@ from tidemill.pipeline.digesting import (
 )
 from tidemill.pipeline.fixing import fix_partition, follow_table
 from tidemill.pipeline.job import JobContext, Outcome, Written
+from tidemill.pipeline.saving import saved, unsaved
+from tidemill.plain_rows import batch_of_rows
 from tidemill.stream.leaving import NO_ROWS, Leaving, Live, Seqs, leaving
+from tidemill.types import SEQ
 
 TASK_BYTES = 128 * 1024 * 1024  # of log per task
 BUFFER_BYTES = 256 * 1024 * 1024  # of rows that a task holds before it writes them
@@ -81,6 +87,8 @@ class MoveTask:
     table: Table
     digests: tuple[DigestWork, ...] = ()
     replaced: Live = NO_ROWS  # where they are not alive, rows for the past
+    changes: tuple[Change, ...] = ()  # to be carried out in the rows, all up to ``changed``
+    changed: int = 0
 
 
 @dataclass(frozen=True)
@@ -144,6 +152,8 @@ def plan_move(
             table,
             digests,
             rows.replaced,
+            rows.changes,
+            rows.changed,
         )
         for number, group in enumerate(_groups(chosen))
     ]
@@ -262,6 +272,7 @@ class MoveJob:
                     progress=json.dumps({"offsets": self.hot.offsets.newest()}),
                     packages=packages,
                     marks=self.hot.marks.up_to(rows.upto_seq),
+                    changes=unsaved(self.hot, rows.changed),
                 )
                 change.commit_files(self.table_id, commit)
                 digested = written.digested
@@ -269,12 +280,16 @@ class MoveJob:
             point("move.committed")
             follow_table(self.hot, self.catalog)
             self.hot.settle_packages(packages)
+            saved(self.hot, rows.changed)
             rows.release(self.hot)
+            forget_done(self.hot, self.catalog)
             point("move.released")
         return Outcome(move, written.rows, written.bytes, len(written.files), self.reason)
 
     def _plan(self, job_id: str, digests: tuple[DigestWork, ...]) -> Move:
         rows = leaving(self.hot, self.upto_seq)
+        if rows.changes:
+            self.hot.flush()  # files that have a change must not outlive it
         segments = self.hot.log.segments if rows.upto_seq > rows.after_seq else ()
         return plan_move(job_id, self.hot.table, rows, segments, self.storage, self.reason, digests)
 
@@ -341,11 +356,32 @@ class _Mover:
         if not batches:
             return
         storage = task.storage
-        self._files += write_rows(storage, self._spec, batches, self._label, number, "move")
+        batches = self._changed(batches)
+        written = write_rows(storage, self._spec, batches, self._label, number, "move")
+        self._files += [replace(file, changed=task.changed) for file in written]
         if self._connection is not None:
             label = f"{self._label}-{number}"
             made = digest_rows(storage, self._connection, task.digests, batches, "move", label)
             self._digested.append(made)
+
+    def _changed(self, batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+        """Rows with their changes; what they were before is for the past. Rows that changes delete
+        are not among them."""
+        task = self._task
+        if not task.changes:
+            return batches
+        rows = pa.Table.from_batches(batches)
+        touched = resolve(task.table, rows, task.changes)
+        if not touched:
+            return batches
+        found = []
+        for batch in batches:
+            seqs = np.asarray(batch.column(SEQ).to_numpy(), dtype=np.int64)
+            is_touched = np.isin(seqs, touched.seqs)
+            if is_touched.any():
+                self._past.append(batch.filter(pa.array(is_touched)))
+            found.append(patched(batch, seqs, touched))
+        return found
 
     def _write_replaced(self) -> None:
         task, number = self._task, len(self._replaced)
@@ -416,7 +452,7 @@ def _masked(rows: pa.RecordBatch, mask: npt.NDArray[np.bool_]) -> Iterator[pa.Re
 
 def _stored(read: frame.Frame, task: MoveTask) -> Iterator[tuple[pa.RecordBatch, Seqs]]:
     """The stored rows of a frame in the span of the move, and their sequence numbers."""
-    if isinstance(read.meta, TableState):
+    if not isinstance(read.meta, AppendMeta):
         return
     if read.meta.rows:
         batches = [batch_of_rows(read.meta.rows, task.table.schema)]

@@ -1,4 +1,4 @@
-"""Changing: UPDATE and DELETE of reference tables, by DuckDB."""
+"""Changing: UPDATE and DELETE; those of reference tables are carried out at once, by DuckDB."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from tidemill.federation.runner import Runner
 from tidemill.result import Result, done
 from tidemill.sql import statements as st
 from tidemill.statements.call import Call, Handlers
+from tidemill.statements.stream_changes import StreamChanges
 from tidemill.statements.targets import Targets
 from tidemill.subscribers import Subscribers
 
@@ -26,6 +27,7 @@ class Changing:
         references: References,
         runner: Runner,
         changes: Subscribers[int],
+        streams: StreamChanges,
     ) -> None:
         """``changes`` are told of a reference table, by its id, before it changes."""
         self._catalog = catalog
@@ -33,6 +35,7 @@ class Changing:
         self._references = references
         self._runner = runner
         self._changes = changes
+        self._streams = streams
 
     @property
     def handlers(self) -> Handlers:
@@ -48,12 +51,7 @@ class Changing:
                 f'view "{table.name}" can be read but not written', position=statement.position
             )
         if table.is_streaming:
-            raise UnsupportedError(
-                f'{statement.kind.upper()} of streaming table "{table.name}" is not supported yet',
-                hint="rows leave by retention, CREATE OR REPLACE empties a table, and with a "
-                "PRIMARY KEY on_conflict = 'replace' corrects single rows",
-                position=statement.position,
-            )
+            return self._streams.change(call, table)
         plan = make_plan(statement.body, snapshot, call.params)
         filled = self._runner.fill(plan, call.params)
         self._changes.tell(table.table_id)

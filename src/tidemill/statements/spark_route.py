@@ -73,6 +73,8 @@ class SparkSqlRoute:
             return "the query reads tables that are not streams"
         if any(chosen.scan.as_of is not None for chosen in filled.selected):
             return "Spark's SQL does not read the past"
+        if any(chosen.past is not None and chosen.past.changed_by for chosen in filled.selected):
+            return "rows of files get their changes (UPDATE, DELETE) while they are read"
         query = self._translated(filled)
         if isinstance(query, NotOnTheList):
             return query.reason

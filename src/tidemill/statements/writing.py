@@ -77,7 +77,7 @@ class Writer:
             row = self._single(target, rows)
             if row is not None and self._hot_of(target.table).append_row(row):
                 return AppendResult(1, stored=1)
-        _check_source(source, offset)
+        check_source(source, offset)
         given = read(rows, target.table, target.acceptor.defaults)
         if self._is_repeat(target, source, offset):
             return AppendResult(given.num_rows + len(rejects), is_repeat=True)
@@ -247,7 +247,7 @@ class Writer:
         return [table.get_column(name, statement.position).name for name in names]
 
 
-def _check_source(source: str | None, offset: int | None) -> None:
+def check_source(source: str | None, offset: int | None) -> None:
     if (source is None) != (offset is None):
         raise RowsRejectedError("source and offset belong together: give both or neither")
     if source is None or offset is None:

@@ -19,6 +19,9 @@ from tidemill.stream.relation import FileScan, retained, row_files
 from tidemill.stream.removed import Removed
 from tidemill.types import SEQ
 
+_State = tuple[Removed, int | None, int]
+"""What is removed, the retention's horizon, the last change."""
+
 
 class LiveRows:
     """Answers how many rows of a table's files count in an image."""
@@ -26,31 +29,34 @@ class LiveRows:
     def __init__(self, duck: Engine, storage: Storage) -> None:
         self._duck = duck
         self._storage = storage
-        self._known: dict[int, tuple[History, Removed, int | None, int]] = {}  # by table
+        self._known: dict[int, tuple[History, _State, int]] = {}  # by table
 
     def __call__(self, image: Image) -> int:
         table, history = image.table, image.history
         removed, horizon_us = image.removed, image.horizon_us
         files = row_files(history)
+        changes = image.changes_in_files()
         if horizon_us is not None and all(file.time_min_us >= horizon_us for file in files):
             horizon_us = None
-        if not removed and horizon_us is None:
+        if not removed and horizon_us is None and not changes:
             return history.rows
         known = self._known.get(table.table_id)
-        if known is not None and known[0] is history and known[1:3] == (removed, horizon_us):
-            return known[3]
+        state = removed, horizon_us, image.view.last_change
+        if known is not None and known[0] is history and known[1] == state:
+            return known[2]
         inside = 0
-        if not removed and horizon_us is not None:
+        if not removed and not changes and horizon_us is not None:
             inside = sum(file.rows for file in files if file.time_min_us >= horizon_us)
             files = [file for file in files if file.time_min_us < horizon_us]
         names = [table.time_column or table.columns[0].name]
         read = [*files, *removed.deletes]
         check_files(self._storage, table.name, read, [*names, SEQ])
-        scan = FileScan(tuple(files), removed, times=retained(table, horizon_us))
+        times = retained(table, horizon_us)
+        scan = FileScan(tuple(files), removed, times=times, changes=changes)
         text = scan.sql(self._storage, table, names)
         counted, _ = self._duck.query(f"SELECT count(*) FROM ({text})", {}, {})
         count = inside + int(counted.column(0)[0].as_py())
-        self._known[table.table_id] = history, removed, horizon_us, count
+        self._known[table.table_id] = history, state, count
         return count
 
 

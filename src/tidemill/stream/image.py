@@ -11,6 +11,9 @@ It is taken in three steps, whose order is the rule:
 
 A statement looks at all its tables before it takes the snapshot, so they are of one moment.
 
+The rows in memory have all changes (UPDATE, DELETE) that came before the look; those in files get
+them while they are read, and the changes come from the look as well, with the view.
+
 What no longer counts is part of the image: rows of files that rows in memory replaced or that
 files of deletes name, and rows in memory that a load replaced just now, whose file of deletes the
 snapshot has and memory has not carried out (``pending``).
@@ -18,12 +21,17 @@ snapshot has and memory has not carried out (``pending``).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from tidemill.catalog.model import DataFile, History, Snapshot, Table
+from tidemill.changes.files import may_touch
+from tidemill.changes.model import Change
+from tidemill.changes.relevance import concerning
 from tidemill.clock import DATETIME_US_MAX, DATETIME_US_MIN
+from tidemill.history.reading import file_span
 from tidemill.history.window import Window
 from tidemill.hot.retention import horizon_us
 from tidemill.hot.table import HotTable
@@ -72,15 +80,38 @@ class Image:
         """Whether all rows of the view count: no load has just replaced some of them."""
         return not self.pending
 
-    def in_files(self, wanted: Wanted, seq_range: SeqRange | None = None) -> HistoryScan:
-        """What a scan reads of history; with a range, rows of these numbers only."""
+    def in_files(
+        self,
+        wanted: Wanted,
+        seq_range: SeqRange | None = None,
+        columns: Iterable[str] | None = None,
+    ) -> HistoryScan:
+        """What a scan of some columns (None: of all) reads of history; with a range, rows of these
+        numbers only."""
         if not self.history.files:
             return NO_FILES
-        part = pruned_scan(self.history, wanted, Removed.of((), self.view.removed))
+        changes = self._concerning(wanted, columns)
+        removed = Removed.of((), self.view.removed)
+        part = pruned_scan(self.history, wanted, removed, changes)
         times = retained(self.table, wanted.horizon_us)
         window = _window(self.table, wanted)
         part = replace(part, times=times, window=window, seq_range=seq_range)
         return HistoryScan((part,), 0 if part.pruned is None else part.pruned.total_files)
+
+    def changes_in_files(self) -> tuple[Change, ...]:
+        """The changes on which it depends which rows of files there are."""
+        pending = self._concerning(Wanted(), ())
+        return pending if any(may_touch(c, f) for c in pending for f in self.history.files) else ()
+
+    def _concerning(self, wanted: Wanted, columns: Iterable[str] | None) -> tuple[Change, ...]:
+        """The changes that rows of files may need for a scan."""
+        pending = self.view.changes
+        if not pending:
+            return ()
+        low_us, high_us = file_span(self.history)
+        low_us = low_us if wanted.low_us is None else max(low_us, wanted.low_us)
+        high_us = high_us if wanted.high_us is None else min(high_us, wanted.high_us)
+        return concerning(pending.reaching(low_us, high_us), columns)
 
     def in_memory(self, wanted: Wanted, deletes: Deletes) -> tuple[pa.Table, Selection | None]:
         """The rows in memory that a scan can need, and how they were selected; without the latter

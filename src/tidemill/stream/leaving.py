@@ -13,12 +13,13 @@ rows of the table any more: retention or newer rows took them out. So numbers sa
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from tidemill.catalog.model import History, NewFile, Table
+from tidemill.changes.model import Change
 from tidemill.history.storage import Storage
 from tidemill.history.writing import WriteSpec, write_deletes
 from tidemill.hot.block import Block
@@ -60,7 +61,8 @@ NO_ROWS = Live()
 class Leaving:
     """The rows that leave memory, behind ``after_seq`` and up to ``upto_seq``. ``left_out`` are
     replaced rows that are not written as rows of the table: others that were replaced since are
-    in its files, and are removed there."""
+    in its files, and are removed there. ``changes`` are carried out in the rows as they leave: all
+    up to the number ``changed``."""
 
     after_seq: int
     upto_seq: int
@@ -68,6 +70,8 @@ class Leaving:
     replaced: Live = NO_ROWS
     left_out: frozenset[int] = frozenset()
     deleted: frozenset[int] = frozenset()
+    changes: tuple[Change, ...] = ()
+    changed: int = 0
 
     @classmethod
     def of(
@@ -109,8 +113,18 @@ def leaving(hot: HotTable, upto_seq: int | None) -> Leaving:
     # is removed from files that do not hold it, which does no harm.
     left_out = hot.published.replaced_up_to(upto)
     view = hot.view()
-    # Once more, since those replaced in between were rows of the table as well.
-    return Leaving.of(view, upto, left_out, hot.published.replaced_up_to(upto))
+    # Once more, since those replaced in between were rows of the table as well. Rows that changes
+    # deleted are for the past, too; a change that comes later finds what was moved in files.
+    past = {*hot.published.replaced_up_to(upto), *_deleted(hot, upto)}
+    rows = Leaving.of(view, upto, left_out, past)
+    changes = tuple(each for each in view.changes if each.upto_seq > view.moved_seq)
+    return replace(rows, changes=changes, changed=view.last_change)
+
+
+def _deleted(hot: HotTable, upto_seq: int) -> list[int]:
+    with hot.published.lock:
+        found: list[int] = hot.published.changes.deleted_up_to(upto_seq).tolist()
+        return found
 
 
 def live_of(view: HotView, upto_seq: int) -> Live:

@@ -16,6 +16,12 @@ each key the newest is the row that was seen. Where a replaced row is:
    files are kept as long as S is, and are read beside the others;
 4. in a file of replaced rows, if it was replaced before it was moved: no snapshot has these;
 5. in the log, if it is not moved yet (``replaced``).
+
+**With changes** (UPDATE, DELETE). Files of S have those that were carried out by then, and get the
+others of that time while they are read. Rows that were in memory are taken as they came, and get
+the changes of that time: from the log, if they are still in memory; from a file of a later snapshot
+otherwise, where those that changes had touched before they moved stand in a file of replaced rows
+beside it, as they came.
 """
 
 from __future__ import annotations
@@ -23,6 +29,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -36,6 +43,9 @@ from tidemill.catalog.model import (
     Table,
 )
 from tidemill.catalog.store import Catalog
+from tidemill.changes.model import Change, unpack
+from tidemill.changes.patching import patched
+from tidemill.changes.resolving import resolve
 from tidemill.errors import UnknownNameError
 from tidemill.history.deletes import may_delete
 from tidemill.history.reading import Pruned
@@ -68,19 +78,25 @@ class PastReader:
         history = then.history(table.table_id)
         marks = (hot.marks.seq_at(at_us), catalog.records.seq_at(table.table_id, at_us))
         upto_seq = max([history.moved_seq, *(seq for seq in marks if seq is not None)])
-        parts = [pruned_scan(history, wanted)]
+        changes = self._changes(hot, at_us)
+        parts = [pruned_scan(history, wanted, changes=changes)]
         total = _row_files(history)
         rows = view.whole(True).slice(0, 0)
         if upto_seq > history.moved_seq:
             later = catalog.snapshot_holding(table.table_id, upto_seq, then.snapshot_id)
             span = (history.moved_seq + 1, upto_seq)
-            if later is None:
+            if later is None and hot.published.changes.last:
+                left = range(max(span[0], view.moved_seq + 1), span[1] + 1)
+                rows = _changed(hot, rows_in_log(hot, left), changes)
+            elif later is None:
                 rows = _between(view.whole(True), *span)
                 if table.primary_key:
                     # The log before the catalog: rows go from the one to the other, never back.
                     rows = pa.concat_tables([rows, self._replaced(hot, view, span, history)])
             source = later or current
-            if table.primary_key:
+            if hot.published.changes.last:
+                parts += _since_with_changes(catalog, then, source, table, wanted, span, changes)
+            elif table.primary_key:
                 parts += _since_with_keys(catalog, then, source, table, wanted, span)
             elif source.snapshot_id > then.snapshot_id:
                 parts.append(_since(source.history(table.table_id), wanted, span))
@@ -88,6 +104,17 @@ class PastReader:
                 total += _row_files(source.history(table.table_id))
         table_rows = rows if wanted.with_seq else rows.drop_columns([SEQ])
         return HistoryScan(tuple(parts), total, pin), table_rows
+
+    def _changes(self, hot: HotTable, at_us: int) -> tuple[Change, ...]:
+        """The changes that were made up to a moment, as far as any row may need them."""
+        if not hot.published.changes.last:
+            return ()
+        with hot.published.lock:
+            known, new = hot.published.changes.pending, tuple(hot.published.changes.new)
+        sets = self.catalog.records.changes(hot.table.table_id, is_live=False)
+        every = [*(c for each in sets for c in unpack(each.body)), *known, *new]
+        found = {change.number: change for change in every if change.at_us <= at_us}
+        return tuple(found[number] for number in sorted(found))
 
     def _replaced(self, hot: HotTable, view: HotView, span: SeqRange, history: History) -> pa.Table:
         """Rows of a span that were replaced in memory since then, from the log."""
@@ -141,6 +168,51 @@ def _since_with_keys(
     if files:
         size = sum(file.bytes for file in files)
         yield FileScan(files, removed, span, pruned=Pruned(files, len(files), size, {}))
+
+
+def _since_with_changes(
+    catalog: Catalog,
+    then: Snapshot,
+    source: Snapshot,
+    table: Table,
+    wanted: Wanted,
+    span: SeqRange,
+    changes: tuple[Change, ...],
+) -> Iterator[FileScan]:
+    """The same for a table with changes: rows that these had touched before they moved are read as
+    they came, from the files beside those of the move."""
+    after_id, upto_id = then.snapshot_id, source.snapshot_id
+    dropped = catalog.records.dropped_files(table.table_id, after_id, max(upto_id, after_id))
+    as_they_came = tuple(
+        file
+        for file in _of_past(dropped)
+        if file.seq_min <= span[1] and file.seq_max >= span[0] and _is_in_time(file, wanted)
+    )
+    if table.primary_key:
+        parts = _since_with_keys(catalog, then, source, table, wanted, span)
+    else:
+        parts = iter([_since(source.history(table.table_id), wanted, span)])
+    for part in parts:
+        files = tuple(file for file in part.files if file not in as_they_came)
+        removed = Removed.of((*part.removed.deletes, *as_they_came), part.removed.seqs)
+        yield replace(part, files=files, removed=removed, changes=changes)
+    if as_they_came:
+        size = sum(file.bytes for file in as_they_came)
+        pruned = Pruned(as_they_came, len(as_they_came), size, {})
+        yield FileScan(as_they_came, seq_range=span, pruned=pruned, changes=changes)
+
+
+def _changed(hot: HotTable, rows: pa.Table, changes: tuple[Change, ...]) -> pa.Table:
+    """Rows as they came, with changes."""
+    touched = resolve(hot.table, rows.sort_by(SEQ), changes)
+    if not touched:
+        return rows
+    found = []
+    for batch in rows.to_batches():
+        seqs = np.asarray(batch.column(SEQ).to_numpy(), dtype=np.int64)
+        kept = pa.array(~np.isin(seqs, touched.deleted))
+        found.append(patched(batch, seqs, touched).filter(kept))
+    return pa.Table.from_batches(found, rows.schema)
 
 
 def _reaching(history: History, span: SeqRange) -> tuple[DataFile, ...]:

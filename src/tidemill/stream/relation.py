@@ -14,9 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from tidemill.catalog.model import FILE_ROWS, DataFile, History, NewFile, Table
+from tidemill.changes.files import changed_files
+from tidemill.changes.model import Change
+from tidemill.changes.rewriting import HasColumns as HasColumns
+from tidemill.changes.rewriting import rewritten
 from tidemill.history.deletes import concerning
 from tidemill.history.encoding import read_expression
 from tidemill.history.reading import Pruned, prune, read_files
@@ -24,6 +27,7 @@ from tidemill.history.storage import Storage
 from tidemill.history.window import Window
 from tidemill.history.writing import WriteSpec
 from tidemill.hot.view import Wanted
+from tidemill.hot.wanted import without_columns
 from tidemill.stream.file_ranges import alternatives_of, ranges_of
 from tidemill.stream.pins import Pin
 from tidemill.stream.removed import NOTHING, Removed
@@ -31,13 +35,6 @@ from tidemill.types import SEQ, Column, quote
 
 SeqRange = tuple[int, int]
 """Sequence numbers, both ends included."""
-
-
-class HasColumns(Protocol):
-    """A ``WriteSpec`` or a ``Table``."""
-
-    @property
-    def columns(self) -> tuple[Column, ...]: ...
 
 
 @dataclass(frozen=True)
@@ -74,7 +71,8 @@ class TimeRange:
 class FileScan:
     """Files of rows, and which of their rows count: not those ``removed``; of ``seq_range`` only;
     none of ``except_ranges``; of ``times`` only. Rows outside the ``window`` are not needed, but
-    may come. ``pruned`` says what was ruled out before."""
+    may come. ``changes`` (UPDATE, DELETE) are carried out in the rows of files that do not have
+    them. ``pruned`` says what was ruled out before."""
 
     files: tuple[NewFile, ...]
     removed: Removed = NOTHING
@@ -83,6 +81,7 @@ class FileScan:
     times: TimeRange | None = None
     window: Window | None = None
     pruned: Pruned | None = None
+    changes: tuple[Change, ...] = ()
 
     def sql(
         self,
@@ -97,6 +96,50 @@ class FileScan:
         files = self.needed
         if not files:
             return _no_rows(wanted, with_seq)
+        if not self.changes:
+            return self._rows(storage, wanted, with_seq, files)
+        parts = []
+        for some, changes in changed_files(files, self.changes):
+            if changes:
+                parts.append(self._changed(storage, table, wanted, with_seq, some, changes))
+            else:
+                parts.append(self._rows(storage, wanted, with_seq, some))
+        return " UNION ALL ".join(parts) if parts else _no_rows(wanted, with_seq)
+
+    def _changed(
+        self,
+        storage: Storage,
+        table: HasColumns,
+        wanted: Sequence[Column],
+        with_seq: bool,
+        files: Sequence[NewFile],
+        changes: Sequence[Change],
+    ) -> str:
+        """The rows of files with what changes make of them."""
+
+        def rows(names: Sequence[str], low_us: int | None, high_us: int | None) -> str:
+            reached = [
+                file
+                for file in files
+                if (low_us is None or file.time_max_us >= low_us)
+                and (high_us is None or file.time_min_us <= high_us)
+            ]
+            columns = [column for column in table.columns if column.name in names]
+            return self._rows(storage, columns, True, reached or files)
+
+        names = [column.name for column in wanted]
+        text = rewritten(rows, table, names, changes, max(file.seq_max for file in files))
+        given = [*map(quote, names), *([SEQ] if with_seq else [])]
+        return f"SELECT {', '.join(given)} FROM ({text})"
+
+    def _rows(
+        self,
+        storage: Storage,
+        wanted: Sequence[Column],
+        with_seq: bool,
+        files: Sequence[NewFile],
+    ) -> str:
+        """The rows of files as they stand there."""
         window = self.window
         within = window.tests("f.") if window and any(map(window.cuts, files)) else []
         times = None if within and self._is_within(window) else self.times
@@ -125,6 +168,14 @@ class FileScan:
     def describe_removed(self) -> list[str]:
         """What takes rows away, for EXPLAIN."""
         return self.removed.describe()
+
+    @property
+    def changed_by(self) -> tuple[Change, ...]:
+        """The changes that are carried out while rows are read."""
+        if not self.changes:
+            return ()
+        found = (change for _, some in changed_files(self.needed, self.changes) for change in some)
+        return tuple({change.number: change for change in found}.values())
 
     @property
     def all_files(self) -> tuple[NewFile, ...]:
@@ -197,6 +248,12 @@ class HistoryScan:
         return Removed.of(deletes.values(), seqs)
 
     @property
+    def changed_by(self) -> tuple[Change, ...]:
+        """The changes that are carried out while rows are read."""
+        found = {change.number: change for part in self.parts for change in part.changed_by}
+        return tuple(found[number] for number in sorted(found))
+
+    @property
     def bytes(self) -> int:
         return sum(file.bytes for file in self.files)
 
@@ -252,10 +309,14 @@ def _joined(parts: Sequence[FileScan]) -> tuple[FileScan, ...]:
 
 
 def scan_of(
-    history: History, files: Sequence[DataFile], times: TimeRange | None = None
+    history: History,
+    files: Sequence[DataFile],
+    times: TimeRange | None = None,
+    changes: Sequence[Change] = (),
 ) -> FileScan:
     """The rows of some files of a history that count: for jobs that read them file by file."""
-    return FileScan(tuple(files), Removed.of(concerning(history, files)), times=times)
+    removed = Removed.of(concerning(history, files))
+    return FileScan(tuple(files), removed, times=times, changes=tuple(changes))
 
 
 def scan_without(files: Sequence[NewFile], seqs: Iterable[int]) -> FileScan:
@@ -263,9 +324,16 @@ def scan_without(files: Sequence[NewFile], seqs: Iterable[int]) -> FileScan:
     return FileScan(tuple(files), Removed.of((), seqs))
 
 
-def pruned_scan(history: History, wanted: Wanted, removed: Removed = NOTHING) -> FileScan:
+def pruned_scan(
+    history: History,
+    wanted: Wanted,
+    removed: Removed = NOTHING,
+    changes: Sequence[Change] = (),
+) -> FileScan:
     """The files of a history that can hold what a scan wants, without the rows that are removed:
-    those that its files of deletes name, and others."""
+    those that its files of deletes name, and others. Columns that ``changes`` set rule no file out
+    by the values that it holds."""
+    wanted = without_columns(wanted, {name for c in changes for name in c.form.writes})
     pruned = prune(
         history,
         wanted.low_us,
@@ -274,7 +342,8 @@ def pruned_scan(history: History, wanted: Wanted, removed: Removed = NOTHING) ->
         alternatives_of(wanted.alternatives),
     )
     gone = Removed((*history.deletes, *removed.deletes), removed.seqs)
-    return FileScan(pruned.files, gone.concerning(pruned.files), pruned=pruned)
+    held = gone.concerning(pruned.files)
+    return FileScan(pruned.files, held, pruned=pruned, changes=tuple(changes))
 
 
 def retained(table: Table, horizon_us: int | None) -> TimeRange | None:

@@ -17,8 +17,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tidemill.hot import frame
+from tidemill.hot.frame_meta import AppendMeta
 from tidemill.hot.gather import SEQ_FIELD
 from tidemill.hot.table import HotTable
+from tidemill.plain_rows import batch_of_rows
 
 END = 2**63 - 1
 
@@ -61,10 +63,12 @@ def _frames(path: Path, wanted: Seqs) -> Iterator[tuple[frame.Frame, Seqs]]:
 
 
 def _picked(read: frame.Frame, wanted: Seqs, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Rows of a frame. Those of tables with keys are always Arrow."""
-    first = read.first_seq
-    for part in read.contents(frame.STORED):
-        batch = pa.ipc.read_record_batch(part, schema.remove(len(schema) - 1))
+    """Rows of a frame."""
+    first, plain = read.first_seq, schema.remove(len(schema) - 1)
+    parts = [pa.ipc.read_record_batch(part, plain) for part in read.contents(frame.STORED)]
+    if isinstance(read.meta, AppendMeta) and read.meta.rows:
+        parts = [batch_of_rows(read.meta.rows, plain)]
+    for batch in parts:
         own = _between(wanted, first, first + batch.num_rows)
         if len(own):
             rows = batch.take(pa.array(own - first))

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from tidemill.system import definitions, files, information, memory, work
+from tidemill.system import changes, definitions, files, information, memory, work
 from tidemill.system.state import State
 
 Maker: TypeAlias = Callable[[State], pa.Table]
@@ -17,6 +17,7 @@ MAKERS: Mapping[str, Maker] = {
     "columns": definitions.columns,
     "indexes": definitions.indexes,
     "blocks": memory.blocks,
+    "changes": changes.changes,
     "partitions": files.partitions,
     "files": files.files,
     "snapshots": files.snapshots,

@@ -33,6 +33,8 @@ from tidemill.federation.duck import Duck
 from tidemill.federation.planner import NOW, Plan
 from tidemill.federation.references import References
 from tidemill.federation.runner import Moment, Runner, stream_ids
+from tidemill.hot.published import Published
+from tidemill.hot.view import HotView
 from tidemill.sql.maintain import ViewParts
 from tidemill.sql.windows import NowBounds
 from tidemill.stream.image import bounds_of, horizon_of
@@ -137,7 +139,7 @@ class LiveView:
             return answer
         began_s = time.perf_counter()
         self.check()
-        if self.is_too_large or not self.digests:
+        if self.is_too_large or not self.digests or self._is_changed():
             return None
         stamp = self._stamp(moment)
         try:
@@ -192,8 +194,16 @@ class LiveView:
             hot = self.environment.runner.hot_table(source_id)
             published = hot.published if moment is None else moment.view(source_id)
             found += [published.shown_rows, published.expired_rows, hot.table]
+            found.append(_last_change(published))
             found += [histories.get(table_id), histories.get(source_id)]
         return tuple(found)
+
+    def _is_changed(self) -> bool:
+        """Whether rows of a stream were updated or deleted: digests have what these were."""
+        runner = self.environment.runner
+        return any(
+            runner.hot_table(digest.source_id).published.changes.last for digest in self.digests
+        )
 
     @cached_property
     def _read_ids(self) -> list[tuple[int, int]]:
@@ -210,9 +220,9 @@ class LiveView:
         stamp = self._stamp()
         self.check()
         found = None
-        if self.digests and not self.is_too_large:
+        if self.digests and not self.is_too_large and not self._is_changed():
             found = self._from_followers(now_us)
-        if found is None:
+        if found is None or self._is_changed():
             return self._by_query(began_s)
         until_us = self._holds_until(now_us, found)
         return Answer(self._named(found.table), found.types, stamp, began_s, until_us)
@@ -358,3 +368,7 @@ class LiveView:
         until_us = self.environment.clock.now_us() - 1
         is_lasting = not self.digests and self._holds_by_itself()
         return Answer(self._named(table), types, stamp, began_s, None if is_lasting else until_us)
+
+
+def _last_change(published: Published | HotView) -> int:
+    return published.last_change if isinstance(published, HotView) else published.changes.last

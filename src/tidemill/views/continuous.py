@@ -109,6 +109,7 @@ class KeptQuery:
         self._names = table_names(self.definition.tree())
         self._ledgers: tuple[Ledger, ...] = ()
         self._course: Course | None = None
+        self._last_changes: list[int] = []  # of its streams
 
     @property
     def course(self) -> Course:
@@ -135,12 +136,23 @@ class KeptQuery:
 
     def step(self) -> bool:
         began = time.perf_counter()
+        self._follow_changes()
         has_worked = self.course.step()
         if has_worked:
             self.evaluations += 1
             self.cost_ms = (time.perf_counter() - began) * 1_000
         self.error, self._retry_s, self.retry_at_s = None, RETRY_S_MIN, 0.0
         return has_worked
+
+    def _follow_changes(self) -> None:
+        """Rows that it holds were updated or deleted: it goes on as after a restart, from the last
+        answer, with the rows as they are now. Answers that were given stay."""
+        streams = self.streams.tables()
+        numbers = [self._environment.hot(each).published.changes.last for each in streams]
+        if self._course is not None and numbers != self._last_changes:
+            self.close()
+            self._course = None
+        self._last_changes = numbers
 
     def reads(self, table_id: int) -> bool:
         """Whether its answers depend on a reference table, perhaps by way of views."""

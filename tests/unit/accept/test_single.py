@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tidemill.accept.defaults import Defaults
 from tidemill.accept.single import RowReader
 from tidemill.errors import TidemillError
-from tidemill.hot.piece import batch_of_rows
+from tidemill.plain_rows import batch_of_rows
 
 TS = dt.datetime(2024, 1, 1, 12)
 TABLE = make_table(

@@ -10,6 +10,7 @@ from catalog_support import new_file, new_table, package
 from once import file_commit, once
 
 from tidemill.catalog import schema
+from tidemill.catalog.commits import ChangeSet
 from tidemill.catalog.model import FILE_DELETES, FILE_REPLACED, Reservation, Snapshot, Table
 from tidemill.catalog.store import Catalog
 from tidemill.clock import FakeClock
@@ -165,6 +166,7 @@ def test_dropped_tables_and_old_definitions_are_forgotten(
             reserved=[(10, 20)],
             packages=[package("p")],
             marks=[(5, 5)],
+            changes=[ChangeSet(1, 3, "some")],
         )
         once(catalog).alter_settings(table.table_id, {"hot": "2 s"})
     once(catalog).drop_index(index.index_id)

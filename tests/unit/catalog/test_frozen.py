@@ -52,7 +52,7 @@ def table() -> Table:
 def file(kind: str = FILE_ROWS, file_id: int = 1) -> DataFile:
     facts = (0, 10, 7, 700, 1, 1, 9, 1, 7, "move")
     ranges = FrozenMap({"vid": (1, 9), "x": (None, "é")})
-    return DataFile(f"7/{file_id}", kind, *facts, ranges, None, file_id, 7, file_id, 3)
+    return DataFile(f"7/{file_id}", kind, *facts, ranges, None, 0, file_id, 7, file_id, 3)
 
 
 def test_tables_and_files_travel() -> None:

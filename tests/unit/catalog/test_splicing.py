@@ -25,7 +25,7 @@ def test_spliced_is_sorted_again(there: list[int], new: list[int], data: st.Data
 def file(file_id: int, lo_us: int, hours: int, kind: str, snapshot_id: int) -> DataFile:
     facts = (lo_us, lo_us + hours, file_id, 10 * file_id, 1, 0, 0, 1, 1, "move")
     known = (file_id, 7, snapshot_id, snapshot_id)
-    return DataFile(f"{file_id}", kind, *facts, FrozenMap(), None, *known)
+    return DataFile(f"{file_id}", kind, *facts, FrozenMap(), None, 0, *known)
 
 
 NEW = st.tuples(st.integers(0, 4), st.sampled_from([1, 24]), st.sampled_from(FILE_KINDS))

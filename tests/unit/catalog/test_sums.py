@@ -127,6 +127,8 @@ def test_an_older_catalog_gets_its_sums(tmp_path: Path, monkeypatch: pytest.Monk
     with sqlite3.connect(tmp_path / "catalog.sqlite") as connection:
         connection.execute("DROP TABLE tidemill_sums")
         connection.execute("ALTER TABLE tidemill_files DROP COLUMN checksums")
+        connection.execute("ALTER TABLE tidemill_files DROP COLUMN changed")
+        connection.execute("DROP TABLE tidemill_changes")
         connection.execute("UPDATE tidemill_catalog SET version = 6")
     connection.close()
     again = opened(tmp_path)

@@ -28,11 +28,11 @@ from tidemill.pipeline.compact import (
     TARGET_ROWS,
     TASKS_MAX,
     Compact,
-    CompactTask,
     expired_files,
     ideal_files,
     plan_compact,
 )
+from tidemill.pipeline.rewriting import RewriteTask
 
 SECOND_US = 1_000_000
 HOUR_US = 3_600 * SECOND_US
@@ -77,6 +77,7 @@ class Files:
             "move",
             {},
             None,
+            0,
             number,
             7,
             number,
@@ -304,7 +305,7 @@ class Day:
     def _commit(self, add: Sequence[DataFile], drop: Sequence[DataFile]) -> None:
         self.history = with_files(self.history, add, drop, moved_seq=10**9)
 
-    def _merged(self, task: CompactTask) -> DataFile:
+    def _merged(self, task: RewriteTask) -> DataFile:
         old = task.files
         size, rows = sum(file.bytes for file in old), sum(file.rows for file in old)
         seqs = min(file.seq_min for file in old), max(file.seq_max for file in old)

@@ -18,8 +18,8 @@ from tidemill.catalog.model import DataFile, Index, NewFile, Table
 from tidemill.history import writing
 from tidemill.history.storage import Storage
 from tidemill.history.writing import WriteSpec, write_deletes, write_rows
-from tidemill.pipeline import compact
-from tidemill.pipeline.compact import CompactTask, compact_files
+from tidemill.pipeline import rewriting
+from tidemill.pipeline.rewriting import RewriteTask, rewrite_files
 from tidemill.stream.relation import FileScan
 from tidemill.stream.removed import Removed
 from tidemill.types import Column, SqlType
@@ -70,10 +70,10 @@ def named(files: list[NewFile]) -> tuple[DataFile, ...]:
 
 def task_of(
     storage: Storage, table: Table, files: list[NewFile], deletes: list[NewFile]
-) -> CompactTask:
+) -> RewriteTask:
     low, high = min(file.lo_us for file in files), max(file.hi_us for file in files)
     scan = FileScan(named(files), Removed.of(named(deletes)))
-    return CompactTask("job", 0, table, storage, low, high, scan)
+    return RewriteTask("job", 0, table, storage, low, high, scan)
 
 
 def groups_of(storage: Storage, file: NewFile) -> list[list[dict[str, Any]]]:
@@ -135,7 +135,7 @@ def test_a_compaction_changes_no_row_and_keeps_the_order(
     table = make_table(time_type, is_indexed)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(WriteSpec, "of", lambda table: replace(SPEC_OF(table), row_group_rows=8))
-        patch.setattr(compact, "held_bytes", lambda most: min(most, memory))
+        patch.setattr(rewriting, "held_bytes", lambda most: min(most, memory))
         seq, files, wanted = 1, [], {}
         for number, rows in enumerate(moves):
             placed = [(START_US + time, k, s) for time, k, s in rows]
@@ -146,7 +146,7 @@ def test_a_compaction_changes_no_row_and_keeps_the_order(
         deletes = (
             [write_deletes(storage, spec, 0, 2**62, sorted(gone), "d", 0, "x")] if gone else []
         )
-        made = compact_files(task_of(storage, table, files, deletes))
+        made = rewrite_files(task_of(storage, table, files, deletes))
         groups = [group for file in made for group in groups_of(storage, file)]
     found = {row["_seq"]: (_us(row["ts"]), row["k"], row["s"]) for group in groups for row in group}
     assert found == {seq: row for seq, row in wanted.items() if seq not in gone}
@@ -175,8 +175,8 @@ def test_more_rows_than_memory_holds_become_one_file(
         add(self, lo_us, hi_us, rows, *more, **named)
 
     monkeypatch.setattr(writing._Writer, "add", noted)
-    monkeypatch.setattr(compact, "held_bytes", lambda most: 100_000)
-    (made,) = compact_files(task_of(storage, table, files, []))
+    monkeypatch.setattr(rewriting, "held_bytes", lambda most: 100_000)
+    (made,) = rewrite_files(task_of(storage, table, files, []))
     assert (made.rows, made.seq_min, made.seq_max) == (6_000, 1, 6_000)
     assert len(held) > 5
     assert max(held) < 200_000
@@ -187,13 +187,13 @@ def test_rows_of_one_time_are_one_portion(
     storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = make_table("TIMESTAMP", True)
-    monkeypatch.setattr(compact, "held_bytes", lambda most: 10)
+    monkeypatch.setattr(rewriting, "held_bytes", lambda most: 10)
     files = [
         f
         for at in range(3)
         for f in write(storage, table, [(START_US, at, None)] * 9, 9 * at + 1, f"{at}")
     ]
-    (made,) = compact_files(task_of(storage, table, files, []))
+    (made,) = rewrite_files(task_of(storage, table, files, []))
     assert made.rows == 27
     gone = write_deletes(storage, WriteSpec.of(table), 0, 2**62, list(range(1, 28)), "d", 0, "x")
-    assert compact_files(task_of(storage, table, files, [gone])) == ()
+    assert rewrite_files(task_of(storage, table, files, [gone])) == ()

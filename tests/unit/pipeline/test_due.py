@@ -11,7 +11,9 @@ from digest_kit import HOUR_US, START_US, Row, Stream, opened
 
 from tidemill.catalog.frozen import FrozenMap
 from tidemill.catalog.model import Table
+from tidemill.changes.model import DELETE, ChangeForm
 from tidemill.pipeline import due
+from tidemill.pipeline.changing import CarryOutJob
 from tidemill.pipeline.compact import FAN, CompactJob, ExpireJob
 from tidemill.pipeline.digest_compact import DigestCompactJob
 from tidemill.pipeline.due import DueForgetting, DueJob, DuePublishing, DueTelling, Situation
@@ -99,7 +101,7 @@ def test_many_files_are_compacted(stream: Stream) -> None:
     assert jobs(due.compact(situation_of(stream))) == []
     moved(stream, 0)
     cold_us = START_US - HOUR_US
-    wanted = CompactJob(stream.table, stream.catalog, stream.storage, cold_us)
+    wanted = CompactJob(stream.table, stream.catalog, stream.storage, cold_us, stream.hot)
     assert jobs(due.compact(situation_of(stream))) == [wanted]
 
 
@@ -177,6 +179,43 @@ def test_snapshots_are_forgotten_now_and_then(stream: Stream) -> None:
     assert list(due.forget(for_ever)) == []
 
 
+# -- changes
+
+ALL = ChangeForm(DELETE, ("INTEGER",), (), ("r.k = ", 0), (), frozenset({"k"}))
+
+
+def test_changes_that_files_lack_are_carried_out_when_they_are_old(stream: Stream) -> None:
+    moved(stream, 0)
+    stream.hot.changing.change(ALL, ((7,),))
+    stream.hot.view()
+    assert jobs(due.carry_out(situation_of(stream))) == []
+    stream.clock.advance(61)
+    (job,) = jobs(due.carry_out(situation_of(stream)))
+    assert isinstance(job, CarryOutJob)
+    assert jobs(due.carry_out(situation_of(stream, allows_background=False))) == []
+
+
+def test_many_changes_are_carried_out_at_once(
+    stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(due, "CHANGES_WAIT_MAX", 2)
+    moved(stream, 0)
+    for number in range(2):
+        assert jobs(due.carry_out(situation_of(stream))) == []
+        stream.hot.changing.change(ALL, ((number,),))
+        stream.hot.view()
+    assert len(jobs(due.carry_out(situation_of(stream)))) == 1
+
+
+def test_changes_that_no_file_needs_wait(stream: Stream) -> None:
+    stream.hot.changing.change(ALL, ((7,),))
+    stream.hot.view()
+    moved(stream, 0)  # its rows came later
+    stream.clock.advance(61)
+    assert jobs(due.carry_out(situation_of(stream))) == []
+
+
 def test_rules_are_in_order() -> None:
     names = [rule.__name__ for rule in due.RULES]
-    assert names == ["expire", "compact", "compact_digests", "tell", "publish", "forget"]
+    wanted = ["expire", "compact", "carry_out", "compact_digests", "tell", "publish", "forget"]
+    assert names == wanted

@@ -1,0 +1,100 @@
+"""Pending changes: those that some rows may still need, in their order, found by what they reach.
+
+A table may have a hundred thousand, and almost every query needs none of them. Their spans of time
+and numbers stand in arrays, so that those which can concern some rows are found without looking at
+the others one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import overload
+
+import numpy as np
+import numpy.typing as npt
+
+from tidemill.changes.model import Change
+
+Numbers = npt.NDArray[np.int64]
+_NONE: Numbers = np.empty(0, dtype=np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class Pending(Sequence[Change]):
+    """Changes with growing numbers."""
+
+    changes: tuple[Change, ...] = ()
+    numbers: Numbers = field(default_factory=lambda: _NONE)
+    lows: Numbers = field(default_factory=lambda: _NONE)
+    highs: Numbers = field(default_factory=lambda: _NONE)
+    uptos: Numbers = field(default_factory=lambda: _NONE)
+
+    @classmethod
+    def of(cls, changes: Sequence[Change]) -> Pending:
+        return cls(
+            tuple(changes),
+            _numbers([change.number for change in changes]),
+            _numbers([change.low_us for change in changes]),
+            _numbers([change.high_us for change in changes]),
+            _numbers([change.upto_seq for change in changes]),
+        )
+
+    def __len__(self) -> int:
+        return len(self.changes)
+
+    def __iter__(self) -> Iterator[Change]:
+        return iter(self.changes)
+
+    @overload
+    def __getitem__(self, at: int) -> Change: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> tuple[Change, ...]: ...
+
+    def __getitem__(self, at: int | slice) -> Change | tuple[Change, ...]:
+        return self.changes[at]
+
+    def added(self, changes: Sequence[Change]) -> Pending:
+        """These and later ones."""
+        new = Pending.of(changes)
+        return Pending(
+            (*self.changes, *new.changes),
+            np.concatenate([self.numbers, new.numbers]),
+            np.concatenate([self.lows, new.lows]),
+            np.concatenate([self.highs, new.highs]),
+            np.concatenate([self.uptos, new.uptos]),
+        )
+
+    def without(self, numbers: Collection[int]) -> Pending:
+        """All but those with some numbers."""
+        if not numbers:
+            return self
+        gone = np.isin(self.numbers, np.fromiter(numbers, np.int64, len(numbers)))
+        return self._taken(np.flatnonzero(~gone))
+
+    def reaching(self, low_us: int | None, high_us: int | None, after: int = 0) -> Pending:
+        """Those that reach into a span of time, with numbers behind one."""
+        mask = self.numbers > after
+        if low_us is not None:
+            mask &= self.highs >= low_us
+        if high_us is not None:
+            mask &= self.lows <= high_us
+        found = np.flatnonzero(mask)
+        return self if len(found) == len(self) else self._taken(found)
+
+    def _taken(self, places: npt.NDArray[np.intp]) -> Pending:
+        return Pending(
+            tuple([self.changes[at] for at in places]),
+            self.numbers[places],
+            self.lows[places],
+            self.highs[places],
+            self.uptos[places],
+        )
+
+
+NOTHING_PENDING = Pending()
+
+
+def _numbers(values: list[int]) -> Numbers:
+    return np.array(values, dtype=np.int64)

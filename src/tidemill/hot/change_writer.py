@@ -1,0 +1,150 @@
+"""The writer of a table's changes (UPDATE, DELETE), a part of ``HotTable`` that stands by itself
+for its size: it holds the table's write lock and counts with its numbers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from tidemill.changes.model import (
+    DELETE,
+    Change,
+    ChangeForm,
+    Correction,
+    Spans,
+    plain_rows_of,
+    span_of,
+)
+from tidemill.clock import Clock
+from tidemill.hot import frame
+from tidemill.hot.frame_meta import ChangeMeta
+from tidemill.hot.intake import Accepted
+from tidemill.hot.log import Log
+from tidemill.hot.unit import Unit
+from tidemill.types import SEQ
+
+if TYPE_CHECKING:
+    from tidemill.hot.table import HotTable
+
+CHANGE_BYTES = 500  # of a change with plain values, about
+# Deletes rows by their numbers; the other slot is their time.
+BY_NUMBER = ChangeForm(DELETE, ("BIGINT", "BIGINT"), ((SEQ, 0),), bounds=(("=", 1),))
+
+
+class ChangeWriter:
+    def __init__(self, hot: HotTable, clock: Clock, last_number: int) -> None:
+        self._hot = hot
+        self._clock = clock
+        self.last_number = last_number
+
+    def restore(self, last_number: int) -> None:
+        """A segment of the log begins behind this change."""
+        self.last_number = max(self.last_number, last_number)
+        changes = self._hot.published.changes
+        changes.last = max(changes.last, last_number)
+
+    def replace(self, batches: Sequence[pa.RecordBatch], gone: Sequence[Correction]) -> None:
+        """Rows take the place of others, which go (their numbers and times); all or nothing, as one
+        frame. The caller lets no other writer in (``paused``)."""
+        hot = self._hot
+        with hot._write_lock:
+            log = hot.log
+            log.check()
+            accepted = Accepted(tuple(batches), is_load=True)
+            result = hot._sort(accepted, frozenset(seq for seq, _ in gone if isinstance(seq, int)))
+            ticket = hot._write(log, accepted, result, self._made(BY_NUMBER, tuple(gone)))
+        hot._finish(log, ticket)
+
+    def change(
+        self,
+        form: ChangeForm,
+        rows: tuple[Correction, ...] = (),
+        batch: pa.RecordBatch | None = None,
+        spared: Callable[[], Spans] | None = None,
+        source: str | None = None,
+        offset: int | None = None,
+    ) -> bool:
+        """Update or delete rows that arrived before; returns when that is durable and visible. With
+        a source and an offset that were acknowledged before, nothing changes, and False is
+        answered. ``spared`` gives the numbers of loads that are not committed yet. A change takes
+        memory until all rows have it: if there is none left, the writer waits as with rows."""
+        hot = self._hot
+        nbytes = CHANGE_BYTES * max(len(rows), 1) if batch is None else int(batch.nbytes)
+        hot._room.wait(nbytes, time.monotonic() + hot._room.wait_s)
+        with hot._write_lock:
+            log = hot.log
+            log.check()
+            if hot.offsets.is_repeat(source, offset):
+                ticket, is_new = log.written_ticket(), False
+            else:
+                ticket = self._write(log, form, rows, batch, spared, source, offset)
+                is_new = True
+        hot._finish(log, ticket)
+        return is_new
+
+    def _write(
+        self,
+        log: Log,
+        form: ChangeForm,
+        rows: tuple[Correction, ...],
+        batch: pa.RecordBatch | None,
+        spared: Callable[[], Spans] | None,
+        source: str | None,
+        offset: int | None,
+    ) -> int:
+        hot = self._hot
+        change = self._made(form, rows, batch, spared)
+        meta = ChangeMeta.of(change, source, offset)
+        sections = [] if batch is None else [frame.Section(frame.CORRECTIONS, batch.serialize())]
+        ticket = log.write(frame.encode(hot._next_seq, meta, sections))
+        newest = hot.progress.newest_us
+        unit = Unit(hot._next_seq, ticket=ticket, newest_us=newest, change=change)
+        try:
+            self.advance(unit, meta)
+            hot.publisher.unpublished.append(unit)
+        except BaseException as error:  # the log has the frame; nothing may be written over it
+            log.stop(error)
+            raise
+        return ticket
+
+    def _made(
+        self,
+        form: ChangeForm,
+        rows: tuple[Correction, ...] = (),
+        batch: pa.RecordBatch | None = None,
+        spared: Callable[[], Spans] | None = None,
+    ) -> Change:
+        low_us, high_us = span_of(form, rows if batch is None else plain_rows_of(form, batch))
+        return Change(
+            self.last_number + 1,
+            self._hot._next_seq - 1,
+            self._clock.now_us(),
+            form,
+            rows,
+            batch,
+            low_us,
+            high_us,
+            () if spared is None else spared(),
+        )
+
+    def count(self, change: Change) -> None:
+        """A change is written, or was."""
+        self.last_number = max(self.last_number, change.number)
+
+    def advance(self, unit: Unit, meta: ChangeMeta) -> None:
+        """Count a change; the same when it is written and when it is replayed."""
+        assert unit.change is not None
+        self.count(unit.change)
+        if meta.source is not None and meta.offset is not None:
+            self._hot.offsets.add(meta.source, meta.offset)
+
+    def settle(self, log: Log) -> None:
+        """See to it that rows which changes deleted are gone: their keys are free."""
+        hot = self._hot
+        if any(unit.change is not None for unit in hot.publisher.unpublished):
+            hot._finish(log, log.written_ticket())
+        if hot.published.changes.new:
+            hot.publisher.carry_out()

@@ -1,0 +1,284 @@
+"""Deferring: an UPDATE or DELETE of a stream as a form and its values, if it may wait.
+
+A statement may wait if it surely means the same later and cannot fail then: its condition compares
+columns of the row with constants (or with columns of the same type), and what it sets are constants
+or columns of the same type. What a comparison is with becomes a slot where the column's own type
+can hold it exactly, so that a thousand statements that differ in their values share one form.
+
+Everything else is resolved when it is made (``resolving_now``): a function that may fail, a
+subquery, chance, another table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from sqlglot import exp
+
+from tidemill.accept.single import converter_of
+from tidemill.catalog.model import Table
+from tidemill.changes.model import ChangeForm, Correction, Text
+from tidemill.changes.values import literal_of
+from tidemill.sql.comparisons import parts_of_and
+from tidemill.sql.constants import is_constant
+from tidemill.sql.fold import NotConstant, comparable, constant
+from tidemill.sql.params import Params
+from tidemill.types import Column, quote
+
+_MIRRORED: dict[type[exp.Expr], str] = {exp.GT: "<", exp.GTE: "<=", exp.LT: ">", exp.LTE: ">="}
+_OPERATORS: dict[type[exp.Expr], str] = {exp.GT: ">", exp.GTE: ">=", exp.LT: "<", exp.LTE: "<="}
+_COMPARISONS: dict[type[exp.Expr], str] = {**_OPERATORS, exp.EQ: "=", exp.NEQ: "<>"}
+
+
+class _MustNotWait(Exception):
+    """The statement is to be carried out when it is made."""
+
+
+@dataclass(frozen=True)
+class Slot:
+    """Where the value of a slot comes from: a parameter, or a constant of the statement."""
+
+    column: Column
+    node: exp.Expression
+    is_set: bool = False  # to the column; otherwise it is compared with it
+
+
+@dataclass(frozen=True)
+class Deferred:
+    """A statement that may wait."""
+
+    form: ChangeForm
+    slots: tuple[Slot, ...]
+
+    def values(self, params: Params, now_us: int) -> Correction | None:
+        """The values of the slots; None if one does not suit its column, so that the statement
+        must not wait."""
+        try:
+            return tuple([_value(slot, params, now_us) for slot in self.slots])
+        except _MustNotWait:
+            return None
+
+
+def deferred(body: exp.Expression, table: Table, params: Params, now_us: int) -> Deferred | None:
+    """The statement as a form with its slots; None if it must not wait. Values are looked at
+    for their kinds only: the form holds for others of the same kinds."""
+    if body.args.get("from_") or body.args.get("using") or body.args.get("returning"):
+        return None
+    if body.args.get("with_") or not isinstance(body.this, exp.Table):
+        return None
+    try:
+        return _Former(body, table, params, now_us).form()
+    except _MustNotWait:
+        return None
+
+
+def _value(slot: Slot, params: Params, now_us: int) -> object:
+    found = constant(slot.node, params, now_us)
+    if isinstance(found, NotConstant):
+        raise _MustNotWait
+    if found is None:
+        return None
+    convert = converter_of(slot.column.type.arrow)
+    if convert is None:
+        raise _MustNotWait
+    plain = convert(found) if slot.is_set else None
+    if plain is not None:
+        return plain
+    value = comparable(found, slot.column.type)
+    plain = None if isinstance(value, NotConstant) else convert(value)
+    if plain is None:
+        raise _MustNotWait
+    return plain
+
+
+@dataclass
+class _Former:
+    body: exp.Expression
+    table: Table
+    params: Params
+    now_us: int
+    slots: list[Slot] = field(default_factory=list)
+    reads: set[str] = field(default_factory=set)
+
+    def form(self) -> Deferred:
+        kind = "update" if isinstance(self.body, exp.Update) else "delete"
+        sets = tuple(self._set(each) for each in self.body.expressions) if kind == "update" else ()
+        names = [name for name, _ in sets]
+        if len(set(names)) < len(names):
+            raise _MustNotWait  # DuckDB says what is wrong
+        keys: list[tuple[str, int]] = []
+        bounds: list[tuple[str, int]] = []
+        pieces: list[Text] = []
+        is_span = kind == "delete"
+        where = self.body.args.get("where")
+        for part in parts_of_and(where.this) if where is not None else ():
+            found = self._compared(part)
+            if found is None:
+                pieces.append((self._safe(part),))
+                is_span = False
+                continue
+            for name, op, slot in found:
+                is_time = name == self.table.time_column
+                if is_time:
+                    bounds.append((op, slot))
+                if op == "=":
+                    keys.append((name, slot))
+                else:
+                    pieces.append((f"r.{quote(name)} {op} ", slot))
+                is_span = is_span and is_time and op != "="
+        return Deferred(
+            ChangeForm(
+                kind,
+                tuple(slot.column.type.name for slot in self.slots),
+                tuple(keys),
+                _joined(pieces),
+                sets,
+                frozenset(self.reads),
+                tuple(bounds),
+                is_span,
+            ),
+            tuple(self.slots),
+        )
+
+    def _set(self, assignment: exp.Expression) -> tuple[str, Text]:
+        if not isinstance(assignment, exp.EQ) or not isinstance(assignment.this, exp.Column):
+            raise _MustNotWait
+        column = self._column(assignment.this)
+        if column.name == self.table.time_column or column.name in self.table.primary_key:
+            raise _MustNotWait
+        value = assignment.expression
+        if isinstance(value, exp.Column):
+            other = self._column(value)
+            if other.type.name != column.type.name or (other.nullable and not column.nullable):
+                raise _MustNotWait
+            self.reads.add(other.name)
+            return column.name, (f"r.{quote(other.name)}",)
+        slot = self._slot(value, column, is_set=True)
+        if not column.nullable and _value(self.slots[slot], self.params, self.now_us) is None:
+            raise _MustNotWait
+        return column.name, (slot,)
+
+    def _compared(self, part: exp.Expr) -> list[tuple[str, str, int]] | None:
+        """The comparisons of columns with constants that a condition is; None if it is another."""
+        if isinstance(part, exp.Paren):
+            return self._compared(part.this)
+        if isinstance(part, exp.Between) and isinstance(part.this, exp.Column):
+            ends = [(part.args["low"], ">="), (part.args["high"], "<=")]
+            if part.args.get("symmetric") or not all(is_constant(end) for end, _ in ends):
+                return None
+            column = self._read(part.this)
+            return [(column.name, op, self._slot(end, column)) for end, op in ends]
+        if type(part) is exp.EQ or type(part) in _OPERATORS:
+            left, right = part.this, part.expression
+            op = "=" if type(part) is exp.EQ else _OPERATORS[type(part)]
+            if isinstance(right, exp.Column) and not isinstance(left, exp.Column):
+                left, right = right, left
+                op = "=" if op == "=" else _MIRRORED[type(part)]
+            if isinstance(left, exp.Column) and is_constant(right):
+                column = self._read(left)
+                return [(column.name, op, self._slot(right, column))]
+        return None
+
+    def _slot(self, node: exp.Expr, column: Column, is_set: bool = False) -> int:
+        if not isinstance(node, exp.Expression) or not is_constant(node):
+            raise _MustNotWait
+        slot = Slot(column, node, is_set)
+        _value(slot, self.params, self.now_us)  # or it must not wait
+        self.slots.append(slot)
+        return len(self.slots) - 1
+
+    # -- conditions that are no comparison by themselves
+
+    def _safe(self, part: exp.Expr) -> str:
+        """SQL of a condition that cannot fail, with its constants."""
+        if isinstance(part, exp.Paren):
+            return f"({self._safe(part.this)})"
+        if isinstance(part, (exp.And, exp.Or)):
+            word = "AND" if isinstance(part, exp.And) else "OR"
+            return f"({self._safe(part.this)} {word} {self._safe(part.expression)})"
+        if isinstance(part, exp.Not):
+            return f"(NOT {self._safe(part.this)})"
+        if isinstance(part, exp.Boolean):
+            return "true" if part.this else "false"
+        if isinstance(part, exp.Column):
+            column = self._read(part)
+            if column.type.name == "BOOLEAN":
+                return f"r.{quote(column.name)}"
+        if isinstance(part, exp.Is) and isinstance(part.this, exp.Column):
+            column = self._read(part.this)
+            if isinstance(part.expression, exp.Null):
+                return f"(r.{quote(column.name)} IS NULL)"
+            if isinstance(part.expression, exp.Boolean) and column.type.name == "BOOLEAN":
+                word = "true" if part.expression.this else "false"
+                return f"(r.{quote(column.name)} IS {word})"
+        if isinstance(part, exp.In) and isinstance(part.this, exp.Column) and _is_list(part):
+            column = self._read(part.this)
+            listed = [self._constant(each, column) for each in part.expressions]
+            return f"(r.{quote(column.name)} IN ({', '.join(listed)}))"
+        if isinstance(part, exp.Between) and isinstance(part.this, exp.Column):
+            if part.args.get("symmetric"):
+                raise _MustNotWait
+            column = self._read(part.this)
+            low, high = (self._constant(part.args[end], column) for end in ("low", "high"))
+            return f"(r.{quote(column.name)} BETWEEN {low} AND {high})"
+        if isinstance(part, (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE)):
+            return self._safe_comparison(part)
+        raise _MustNotWait
+
+    def _safe_comparison(self, part: exp.Binary) -> str:
+        sign = _COMPARISONS[type(part)]
+        left, right = part.this, part.expression
+        if isinstance(left, exp.Column) and isinstance(right, exp.Column):
+            a, b = self._read(left), self._read(right)
+            if a.type.name != b.type.name:
+                raise _MustNotWait
+            return f"(r.{quote(a.name)} {sign} r.{quote(b.name)})"
+        if isinstance(left, exp.Column):
+            column = self._read(left)
+            return f"(r.{quote(column.name)} {sign} {self._constant(right, column)})"
+        if isinstance(right, exp.Column):
+            column = self._read(right)
+            return f"({self._constant(left, column)} {sign} r.{quote(column.name)})"
+        raise _MustNotWait
+
+    def _constant(self, node: exp.Expr, column: Column) -> str:
+        if not isinstance(node, exp.Expression) or not is_constant(node):
+            raise _MustNotWait
+        if any(True for _ in node.find_all(exp.Placeholder, exp.Parameter)):
+            raise _MustNotWait  # its value would become part of the form
+        value = _value(Slot(column, node), None, self.now_us)
+        return literal_of(value, column.type.name)
+
+    # -- names
+
+    def _read(self, node: exp.Column) -> Column:
+        column = self._column(node)
+        self.reads.add(column.name)
+        return column
+
+    def _column(self, node: exp.Column) -> Column:
+        """A column of the table; whatever else a name may mean is found out when it is resolved."""
+        target = self.body.this
+        assert isinstance(target, exp.Table)
+        known = {target.alias_or_name.lower()}
+        column = self.table.column(node.name)
+        if (
+            column is None
+            or node.args.get("db")
+            or (node.table and node.table.lower() not in known)
+        ):
+            raise _MustNotWait
+        return column
+
+
+def _is_list(part: exp.In) -> bool:
+    return bool(part.expressions) and not any(
+        part.args.get(name) for name in ("query", "unnest", "field")
+    )
+
+
+def _joined(pieces: list[Text]) -> Text:
+    joined: list[str | int] = []
+    for at, piece in enumerate(pieces):
+        joined += [*([" AND "] if at else []), *piece]
+    return tuple(joined)

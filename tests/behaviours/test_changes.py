@@ -1,0 +1,222 @@
+"""Updates and deletes of streams, seen by views, kept queries, programs and other writers."""
+
+from __future__ import annotations
+
+import datetime as dt
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from warehouses import ROUTES, compact, flush, open_inline, quiet
+
+import tidemill
+from tidemill.engine import Database
+
+NOON = dt.datetime(2024, 3, 1, 12)
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> Iterator[Database]:
+    with quiet(), open_inline(tmp_path / "w") as found:
+        found.sql(
+            "CREATE STREAMING TABLE t (ts TIMESTAMP, k INT, v INT, PRIMARY KEY (k, ts)) "
+            "WITH (clock = 'event', partition = '1 hour', move = 'manual')"
+        )
+        found.append("t", [row(n) for n in range(100)])
+        yield found
+
+
+def row(n: int) -> dict[str, Any]:
+    return {"ts": NOON + dt.timedelta(minutes=n), "k": n % 7, "v": n}
+
+
+def total(db: Database, route: str = "local") -> tuple[Any, ...]:
+    db.sql(f"SET route = '{route}'")
+    return db.sql("SELECT count(*), sum(v) FROM t").fetchall()[0]
+
+
+QUERY = "SELECT k, count(*) AS n, sum(v) AS total, max(v) AS most FROM t GROUP BY k"
+
+
+def test_a_view_is_its_query_after_every_change(db: Database) -> None:
+    db.sql(f"CREATE MATERIALIZED VIEW m AS {QUERY}")
+    for step in (
+        "UPDATE t SET v = 1000 WHERE k = 3",
+        "FLUSH t",
+        "DELETE FROM t WHERE v BETWEEN 10 AND 20",
+        "UPDATE t SET v = v + 1 WHERE k = 1",
+        "UPDATE t SET ts = ts + INTERVAL '1' DAY WHERE k = 2",
+        "FLUSH t",
+        "REFRESH MATERIALIZED VIEW m",
+        "TRUNCATE t",
+    ):
+        before = sorted(db.sql("SELECT * FROM m").fetchall())
+        assert before == sorted(db.sql(QUERY).fetchall()), f"before {step}"
+        db.sql(step)
+        assert sorted(db.sql("SELECT * FROM m").fetchall()) == sorted(db.sql(QUERY).fetchall()), (
+            step
+        )
+
+
+def test_a_view_made_after_a_change(db: Database) -> None:
+    db.sql("UPDATE t SET v = 5 WHERE k < 4")
+    db.sql("FLUSH t")
+    db.sql("DELETE FROM t WHERE k = 4")
+    db.sql(f"CREATE MATERIALIZED VIEW m AS {QUERY}")
+    assert sorted(db.sql("SELECT * FROM m").fetchall()) == sorted(db.sql(QUERY).fetchall())
+
+
+def test_a_kept_query_goes_on_with_rows_as_they_are(tmp_path: Path) -> None:
+    with quiet(), open_inline(tmp_path / "w") as db:
+        db.sql("CREATE STREAMING TABLE s (ts TIMESTAMP, k INT, v INT) WITH (clock = 'event')")
+        db.sql(
+            "CREATE STREAMING TABLE a AS SELECT k, sum(v) AS total "
+            "FROM RECENT(s, INTERVAL '1' HOUR) GROUP BY k EVERY ROW"
+        )
+        db.append("s", [{"ts": NOON, "k": 1, "v": 1}, {"ts": NOON, "k": 1, "v": 2}])
+        wait_for(db, 2)
+        db.sql("UPDATE s SET v = 100 WHERE v = 1")
+        db.append("s", {"ts": NOON + dt.timedelta(seconds=1), "k": 1, "v": 3})
+        wait_for(db, 3)
+        found = db.sql("SELECT total FROM a ORDER BY _seq").fetchall()
+        assert found == [(1,), (3,), (105,)]
+
+
+def wait_for(db: Database, rows: int) -> None:
+    ended = threading.Event()
+    for _ in range(400):
+        if db.sql("SELECT count(*) FROM a").fetchall() == [(rows,)]:
+            return
+        ended.wait(0.05)
+    raise AssertionError(db.sql("SELECT * FROM tidemill.views").fetchall())
+
+
+@pytest.mark.parametrize("is_moved", [False, True])
+def test_corrections_by_key(db: Database, is_moved: bool) -> None:
+    if is_moved:
+        flush(db, "t")
+    fixes = [{"k": n % 7, "ts": row(n)["ts"], "v": -n} for n in (5, 50, 99)]
+    assert db.update("t", fixes).corrections == 3
+    assert db.delete("t", pa.table({"k": [1], "ts": [row(1)["ts"]]})).corrections == 1
+    wanted = sum(-n if n in (5, 50, 99) else n for n in range(100) if n != 1)
+    for route in ROUTES:
+        assert total(db, route) == (99, wanted)
+    flush(db, "t")
+    compact(db, "t")
+    assert total(db) == (99, wanted)
+    assert db.sql("SELECT count(*) FROM tidemill.changes").fetchall() == [(0,)]
+
+
+def test_corrections_by_another_key_and_only_once(db: Database) -> None:
+    fix = {"k": 3, "v": 0}
+    assert not db.update("t", fix, key=["k"], source="a", offset=1).is_repeat
+    again = {"k": 4, "v": 0}
+    assert db.update("t", again, key=["k"], source="a", offset=1).is_repeat
+    assert total(db) == (100, sum(n for n in range(100) if n % 7 != 3))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda db: db.update("t", {"k": 1, "v": 1}), "lack the key column"),
+        (lambda db: db.update("t", {"k": 1, "ts": NOON}), "set no column"),
+        (lambda db: db.update("t", {"k": 1, "ts": NOON, "v": 1}, key=["k"]), "do not change"),
+        (lambda db: db.update("t", {"k": 1, "ts": NOON, "v": "x"}), "do not fit"),
+        (lambda db: db.update("t", [{"k": 1, "v": 1}, {"k": 1}], key=["k"]), "the same columns"),
+        (lambda db: db.update("t", (1, 2, 3)), "names of their columns"),
+        (lambda db: db.delete("t", {"nothing": 1}, key=["k"]), "nothing"),
+    ],
+)
+def test_corrections_that_are_refused(db: Database, call: Any, message: str) -> None:
+    before = total(db)
+    with pytest.raises(tidemill.TidemillError, match=message):
+        call(db)
+    assert total(db) == before
+
+
+def test_readers_see_all_of_a_change_or_nothing(db: Database) -> None:
+    """Each UPDATE sets all rows to one value, while others read, append nothing and flush."""
+    db.sql("UPDATE t SET v = 0")
+    stop, wrong = threading.Event(), []
+
+    def read() -> None:
+        while not stop.is_set():
+            found = db.sql("SELECT count(DISTINCT v), count(*) FROM t").fetchall()
+            if found != [(1, 100)]:
+                wrong.append(found)
+
+    readers = [threading.Thread(target=read) for _ in range(2)]
+    for reader in readers:
+        reader.start()
+    for value in range(1, 60):
+        db.sql("UPDATE t SET v = ?", [value])
+        if value % 20 == 0:
+            db.sql("FLUSH t")
+    stop.set()
+    for reader in readers:
+        reader.join()
+    assert not wrong
+    assert db.sql("SELECT DISTINCT v FROM t").fetchall() == [(59,)]
+
+
+def test_explain_tells_of_changes(db: Database) -> None:
+    flush(db, "t")
+    db.sql("UPDATE t SET v = 7 WHERE k = 2")
+    lines = "\n".join(r[0] for r in db.sql("EXPLAIN SELECT sum(v) FROM t").fetchall())
+    assert "1 change (UPDATE, DELETE) carried out while files are read" in lines
+    assert 'UPDATE SET "v" =' in lines
+    lines = "\n".join(r[0] for r in db.sql("EXPLAIN SELECT sum(k) FROM t").fetchall())
+    assert "change" not in lines  # no column that is set
+
+
+def test_a_deleted_hour_of_history_is_not_read(db: Database) -> None:
+    flush(db, "t")
+    files = db.sql("SELECT count(*) FROM tidemill.files WHERE kind = 'rows'").fetchall()[0][0]
+    assert files > 1
+    db.sql("DELETE FROM t WHERE ts < '2024-03-01 13:00'")
+    assert total(db)[0] == 40
+    db.sql("FLUSH t")
+    left = db.sql("SELECT count(*) FROM tidemill.files WHERE kind = 'rows'").fetchall()[0][0]
+    assert left < files
+    assert total(db)[0] == 40
+
+
+def test_kept_answers_are_not_changed(tmp_path: Path) -> None:
+    with quiet(), open_inline(tmp_path / "w") as db:
+        db.sql("CREATE STREAMING TABLE s (ts TIMESTAMP, v INT) WITH (clock = 'event')")
+        db.sql("CREATE STREAMING TABLE a AS SELECT sum(v) AS v FROM s EVERY INTERVAL '1' MINUTE")
+        with pytest.raises(tidemill.TidemillError, match="keeps the answers"):
+            db.sql("UPDATE a SET v = 1")
+
+
+@pytest.mark.spark
+def test_changes_on_spark(tmp_path: Path, shared_spark: object) -> None:
+    """Moves, files that are written anew, and all routes, with tasks in Spark's workers."""
+    with quiet(), open_inline(tmp_path / "w", spark_master="local[2]") as db:
+        db.sql(
+            "CREATE STREAMING TABLE t (ts TIMESTAMP, k INT, v INT, PRIMARY KEY (k, ts)) "
+            "WITH (clock = 'event', partition = '1 hour', move = 'manual')"
+        )
+        db.append("t", [row(n) for n in range(100)])
+        db.sql("UPDATE t SET v = 1000 WHERE k = 3")
+        db.update("t", [{"k": n % 7, "ts": row(n)["ts"], "v": -n} for n in range(40, 60)])
+        flush(db, "t")
+        db.append("t", {**row(3), "k": 100})
+        db.sql("UPDATE t SET v = v + 1 WHERE k = 100")
+        db.update("t", [{"k": n % 7, "ts": row(n)["ts"], "v": n} for n in range(20)])
+        db.sql("DELETE FROM t WHERE k = 5")
+        values = {n: 1000 if n % 7 == 3 else n for n in range(100) if n % 7 != 5}
+        values |= {n: -n for n in range(40, 60) if n % 7 != 5}
+        values |= {n: n for n in range(20) if n % 7 != 5}
+        wanted = (len(values) + 1, sum(values.values()) + 4)
+        for route in ("local", "spark"):
+            assert total(db, route) == wanted, route
+        with pytest.raises(tidemill.TidemillError, match="Spark's SQL"):
+            total(db, "spark_sql")
+        flush(db, "t")  # carries all out
+        for route in ("local", "spark", "spark_sql"):
+            assert total(db, route) == wanted, route
+        assert db.sql("SELECT count(*) FROM tidemill.changes").fetchall() == [(0,)]
