@@ -153,7 +153,7 @@ class Database:
     ) -> ChangeResult:
         """Correct rows of a streaming table by key: those whose ``key`` columns (without any, the
         primary key) equal a given row's get its other columns. Takes what ``append`` takes, but
-        tuples; nothing is read before somebody looks. With ``source`` and ``offset`` idempotent."""
+        tuples; nothing is read before the next query. With ``source`` and ``offset`` idempotent."""
         with self.executions.begin(f"update of {table}", self.session):
             return self._corrections.update(table, rows, key, source, offset)
 

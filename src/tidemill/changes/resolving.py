@@ -1,6 +1,6 @@
 """Resolving: which rows, held as Arrow, changes touch, and what becomes of them.
 
-Rows in memory get their changes like this when somebody reads them, and rows that move on their
+Rows in memory get their changes like this when they are read, and rows that move on their
 way. Runs are resolved one after the other, each over the rows as those before it left them.
 """
 

@@ -6,7 +6,7 @@ memory are compared with Arrow tables.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from math import isfinite
 
@@ -149,14 +149,6 @@ def _cast(text: str | None, kind: str) -> str:
     if kind == "BLOB":
         return f"from_hex({literal(text)})"
     return f"CAST({_text(text)} AS {kind})"
-
-
-def literals_of_table(table: pa.Table, kinds: Iterable[str]) -> list[list[str]]:
-    """SQL of the values of a table, column by column."""
-    return [
-        _texts(column.combine_chunks(), kind)
-        for column, kind in zip(table.columns, kinds, strict=True)
-    ]
 
 
 def connect() -> duckdb.DuckDBPyConnection:

@@ -13,8 +13,8 @@ from tidemill.changes.pending import NOTHING_PENDING, Pending
 
 
 class ChangeList:
-    """``pending`` are those that rows in memory have, ``new`` those that nobody has looked at
-    since. ``last`` is the number of the last one there ever was, ``saved`` up to which the catalog
+    """``pending`` are those that rows in memory have, ``new`` those that came since the last
+    read. ``last`` is the number of the last one there ever was, ``saved`` up to which the catalog
     knows of them."""
 
     def __init__(self) -> None:

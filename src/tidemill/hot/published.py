@@ -4,7 +4,7 @@ A circular list of blocks in arrival order (document 002 §VI-A): the newest row
 whole blocks leave at the head when retention no longer wants them. The tail (``tail``) becomes a
 block once it is large enough.
 
-Changes (UPDATE, DELETE) wait until somebody looks: then all that came since the last look are
+Changes (UPDATE, DELETE) wait until the table is read: then all that came since the last read are
 carried out in the blocks and pieces that they touch, in one go (``carry_out``). They are kept for
 as long as rows in files may need them.
 """

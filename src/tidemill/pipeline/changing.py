@@ -1,7 +1,7 @@
 """Changing: changes (UPDATE, DELETE) of streams are carried out in files, and kept as long as files
 or memory need them.
 
-A change costs nothing when it is made: memory carries it out when somebody looks, a move in the
+A change costs nothing when it is made: memory carries it out with the next read, a move in the
 rows that it writes, and readers of files look through those that the files do not have. Here is
 what ends it:
 

@@ -1,6 +1,6 @@
 """``tidemill.changes``: the updates and deletes of streams that some rows do not have yet.
 
-A change is *new* until somebody looks at the table; then rows in memory have it, and it is
+A change is *new* until the table is read; then rows in memory have it, and it is
 *pending* for as long as files may need it, or rows in memory, which move as they came.
 """
 
