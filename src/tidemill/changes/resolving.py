@@ -50,23 +50,22 @@ def _resolve_run(table: HasColumns, rows: pa.Table, run: Run) -> Touched:
         sources[name] = table_of(group.changes, places)
     sql = f"{hits(f'SELECT * FROM {_ROWS}', run, table, names)} ORDER BY {SEQ}"
     found = _query(sql, sources)
+    if not found.num_rows:
+        return Touched()
     seqs = found.column(SEQ).to_numpy()
     deleted = found.column(DELETED).to_numpy(zero_copy_only=False).astype(bool)
-    kept = pa.array(~deleted)
     values: dict[str, NewValues] = {}
     for at, column in enumerate(written_by(run, table)):
-        wrapped = found.column(f"w{at}").combine_chunks()
-        is_set = pc.and_(pc.is_valid(wrapped), kept)
-        own = np.asarray(is_set.to_numpy(zero_copy_only=False), dtype=bool)
-        if own.any():
-            inner = pc.struct_field(wrapped.filter(is_set), 0)
-            values[column.name] = NewValues(seqs[own], _cast(inner, column.type.arrow))
+        wrapped = found.column(f"w{at}")
+        is_set = np.asarray(pc.is_valid(wrapped).to_numpy(zero_copy_only=False)) & ~deleted
+        if is_set.any():
+            # by their fields: Arrow does not filter or join structs of extension types
+            inner = pa.concat_arrays([_cast(c.field(0), column.type.arrow) for c in wrapped.chunks])
+            values[column.name] = NewValues(seqs[is_set], inner.filter(pa.array(is_set)))
     return Touched(np.asarray(seqs[deleted], dtype=np.int64), values)
 
 
-def _cast(values: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
-    if isinstance(values, pa.ChunkedArray):
-        values = values.combine_chunks()
+def _cast(values: pa.Array, kind: pa.DataType) -> pa.Array:
     return values if values.type.equals(kind) else values.cast(kind)
 
 
