@@ -78,7 +78,7 @@ class Database:
     def _build(self, settings: Settings, files: Files, create: bool) -> None:
         events, closing = Events(), self._closing
         store = open_store(self.path, settings, self._clock, create, closing)
-        memory = open_memory(store, files, events, closing)
+        memory = open_memory(store, files, events, closing, self.executions.busy_s)
         reading = build_reading(store, memory, self.executions)
         writing = build_writing(store, memory, reading, events, self.executions)
         wire(store, reading, writing.kept, events)

@@ -16,6 +16,7 @@ Threads of the warehouse itself, such as the mover's, have no execution: nobody 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar, Token
@@ -158,6 +159,8 @@ class Executions:
         self._running: dict[int, Execution] = {}
         self._is_closed = False
         self._gate = threading.Condition()
+        self._busy_s = 0.0
+        self._busy_since_s = 0.0
 
     def begin(self, text: str, session: object = None) -> Execution:
         """Register what the calling thread is going to run, and enter it."""
@@ -165,6 +168,8 @@ class Executions:
         with self._gate:
             if self._is_closed:
                 raise ClosedError(f'warehouse "{self._warehouse}" is closed', hint="open it again")
+            if not self._running:
+                self._busy_since_s = time.monotonic()
             query_id = next(self._numbers)
             execution = Execution(query_id, text, session, started_at_us, self._end)
             self._running[query_id] = execution
@@ -173,6 +178,8 @@ class Executions:
     def _end(self, execution: Execution) -> None:
         with self._gate:
             del self._running[execution.query_id]
+            if not self._running:
+                self._busy_s += time.monotonic() - self._busy_since_s
             if self._is_closed:
                 self._gate.notify_all()
 
@@ -180,6 +187,12 @@ class Executions:
         """In the order in which they began."""
         with self._gate:
             return list(self._running.values())
+
+    def busy_s(self) -> float:
+        """For how long at least one was running, so far."""
+        with self._gate:
+            since_s = time.monotonic() - self._busy_since_s if self._running else 0.0
+            return self._busy_s + since_s
 
     def cancel(self, query_id: int, why: TidemillError | None = None) -> bool:
         """Cancel one; False if it has ended."""

@@ -158,3 +158,18 @@ def test_once_closed_none_begins_and_others_are_waited_for(executions: Execution
         assert executions.wait(30)  # its own does not count
     thread.join()
     assert executions.running() == []
+
+
+def test_time_in_which_several_run_counts_once(
+    executions: Executions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr("tidemill.executions.time.monotonic", lambda: now[0])
+    with executions.begin("SELECT 1"):
+        now[0] += 2
+        with executions.begin("SELECT 2"):
+            now[0] += 3
+        now[0] += 1
+        assert executions.busy_s() == 6
+    now[0] += 50
+    assert executions.busy_s() == 6

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -14,6 +15,7 @@ from tidemill.hot.recovery import Recovered
 from tidemill.hot.table import HotTable
 from tidemill.hot.tier import HotTier
 from tidemill.pipeline.board import JobBoard
+from tidemill.pipeline.calm import Calm
 from tidemill.pipeline.executor import Executor, make_executor
 from tidemill.pipeline.jobs import Pipeline
 from tidemill.pipeline.keeping import Keeping
@@ -32,7 +34,10 @@ class Memory:
     recovered: list[Recovered]
 
 
-def open_memory(store: Store, files: Files, events: Events, closing: Closing) -> Memory:
+def open_memory(
+    store: Store, files: Files, events: Events, closing: Closing, busy_s: Callable[[], float]
+) -> Memory:
+    """``busy_s`` says for how long statements have been running so far."""
     master = store.settings["spark_master"]
     runtime = SparkRuntime(
         master, scratch=store.path / "spark", memory_bytes=store.settings["spark_memory"]
@@ -40,7 +45,7 @@ def open_memory(store: Store, files: Files, events: Events, closing: Closing) ->
     executor = make_executor(master, runtime)
     closing.add(runtime.stop, executor.close)
     pipeline = Pipeline(executor, JobBoard(), store.clock)
-    life = Lifetime(store.settings["lifetime"], executor)
+    life = Lifetime(store.settings["lifetime"], executor, Calm(busy_s).is_calm)
     tables: dict[int, HotTable] = {}
     keeping = Keeping(
         store.catalog,

@@ -71,7 +71,8 @@ class Situation:
     """What rules decide on.
 
     ``is_pending`` says whether a job of a kind waits or runs for a table. ``allows_background`` is
-    false where work that nobody waits for is left to another process (``lifetime``).
+    false where work that nobody waits for is left to another process, ``allows_tidying`` also where
+    the moment is not calm (``lifetime``).
     ``time_travel_us`` is how long snapshots are kept, None for ever; ``since_forgetting_s`` how
     long ago they were last forgotten."""
 
@@ -82,6 +83,7 @@ class Situation:
     now_us: int
     is_pending: Callable[[int, str], bool]
     allows_background: bool
+    allows_tidying: bool
     time_travel_us: int | None
     since_forgetting_s: float
 
@@ -106,7 +108,7 @@ def expire(now: Situation) -> Iterator[DueJob]:
 
 def compact(now: Situation) -> Iterator[DueJob]:
     """Files that should be fewer; one compaction of a table at a time."""
-    for table in now.with_history() if now.allows_background else ():
+    for table in now.with_history() if now.allows_tidying else ():
         if now.is_pending(table.table_id, "compact"):
             continue
         now_us = now.tables[table.table_id].progress.now_us()
@@ -120,7 +122,7 @@ def compact(now: Situation) -> Iterator[DueJob]:
 
 def carry_out(now: Situation) -> Iterator[DueJob]:
     """Changes that readers of files look through: once they are many, or old."""
-    for table in now.with_history() if now.allows_background else ():
+    for table in now.with_history() if now.allows_tidying else ():
         hot = now.tables[table.table_id]
         changes = hot.published.changes.pending
         if not changes or now.is_pending(table.table_id, "change"):
@@ -136,7 +138,7 @@ def carry_out(now: Situation) -> Iterator[DueJob]:
 
 def compact_digests(now: Situation) -> Iterator[DueJob]:
     """Partials of partitions that have many files of them."""
-    for table in now.with_history() if now.allows_background else ():
+    for table in now.with_history() if now.allows_tidying else ():
         for digest in now.snapshot.digests_of(table.table_id):
             if now.is_pending(table.table_id, "compact"):
                 break

@@ -190,6 +190,7 @@ class Keeping:
             self._clock.now_us(),
             lambda table_id, kind: self.pipeline.pending(table_id, kind) > 0,
             bool(self._tables) and self.life.allows_background(),
+            bool(self._tables) and self.life.allows_tidying(),
             self._settings["time_travel"],
             time.monotonic() - self._forgot_s,
         )

@@ -7,7 +7,9 @@ answers a statement and leaves must not start it for work that can as well be do
    the process has had it open for ``AUTO_S``.
 2. A long one starts Spark in the background and keeps it.
 3. Work in the background (moves by period or by queries, compaction, back-fills, sources) is done
-   only where Spark is running already: nobody queues it for a Spark that has to start.
+   only where Spark is running already: nobody queues it for a Spark that has to start. What tidies
+   up (compaction) also waits for a calm moment (``calm``), and so does the start of Spark where
+   nobody said that the process stays.
 4. What is waited for starts Spark in any process: FLUSH, a COPY that memory cannot hold, a query
    routed there, and a memory that writers are filling.
 
@@ -35,10 +37,15 @@ class Starter(Protocol):
 
 class Lifetime:
     def __init__(
-        self, told: str, starter: Starter, now_s: Callable[[], float] = time.monotonic
+        self,
+        told: str,
+        starter: Starter,
+        is_calm: Callable[[], bool],
+        now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._told = told
         self._starter = starter
+        self._is_calm = is_calm
         self._now_s = now_s
         self._opened_s = now_s()
 
@@ -55,7 +62,7 @@ class Lifetime:
 
     def foresee(self) -> None:
         """Work may come: have Spark started, if the process stays."""
-        if self.is_long and not self._starter.is_ready:
+        if not self._starter.is_ready and self.is_long and (self._told == LONG or self._is_calm()):
             self._starter.start()
 
     def need(self) -> None:
@@ -67,3 +74,8 @@ class Lifetime:
         """Whether work that nobody waits for may be submitted now."""
         self.foresee()
         return self._starter.is_ready
+
+    def allows_tidying(self) -> bool:
+        """Whether work may be submitted now that makes later reads faster and takes time from
+        those of now."""
+        return self.allows_background() and self._is_calm()

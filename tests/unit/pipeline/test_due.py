@@ -36,6 +36,7 @@ def situation_of(stream: Stream, **changes: object) -> Situation:
         stream.clock.now_us(),
         lambda table_id, kind: False,
         allows_background=True,
+        allows_tidying=True,
         time_travel_us=HOUR_US,
         since_forgetting_s=0.0,
     )
@@ -114,7 +115,7 @@ def test_cold_partitions_are_compacted_sooner(stream: Stream) -> None:
 
 @pytest.mark.parametrize(
     "changes",
-    [{"allows_background": False}, {"is_pending": lambda table_id, kind: kind == "compact"}],
+    [{"allows_tidying": False}, {"is_pending": lambda table_id, kind: kind == "compact"}],
 )
 def test_compaction_waits(stream: Stream, changes: dict[str, object]) -> None:
     digest = many_partials(stream)
@@ -192,7 +193,7 @@ def test_changes_that_files_lack_are_carried_out_when_they_are_old(stream: Strea
     stream.clock.advance(61)
     (job,) = jobs(due.carry_out(situation_of(stream)))
     assert isinstance(job, CarryOutJob)
-    assert jobs(due.carry_out(situation_of(stream, allows_background=False))) == []
+    assert jobs(due.carry_out(situation_of(stream, allows_tidying=False))) == []
 
 
 def test_many_changes_are_carried_out_at_once(
