@@ -65,14 +65,16 @@ def check(db: Database, failed: tuple[str, ...] = ()) -> None:
                 db.sql(f"SELECT * FROM {name}")
             assert f'view "{name}" failed' in str(caught.value)
             assert "REFRESH" in str(caught.value.hint)
+            assert "tm_" not in f"{caught.value} {caught.value.detail}"
         else:
             found = sorted(db.sql(f"SELECT * FROM {name}").fetchall())
             assert found == sorted(db.sql(query).fetchall()), name
 
 
 def errors(db: Database) -> set[str]:
-    found = db.sql("SELECT view_name FROM tidemill.views WHERE last_error IS NOT NULL").fetchall()
-    return {name for (name,) in found}
+    found = db.sql("SELECT view_name, last_error FROM tidemill.views").fetchall()
+    assert not any("tm_" in error for _, error in found if error)  # names of ours
+    return {name for name, error in found if error is not None}
 
 
 def states(db: Database) -> dict[str, str]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
-from tidemill.hot import keys
 from tidemill.hot.block import Block
 from tidemill.hot.choice import (
     PICK_SHARE_MAX,
@@ -23,7 +22,10 @@ from tidemill.hot.choice import (
 )
 from tidemill.hot.gather import Picked
 from tidemill.hot.piece import Piece
+from tidemill.hot.values import Range
 from tidemill.hot.wanted import Alternatives, Condition, Wanted
+
+Mask: TypeAlias = npt.NDArray[np.bool_]
 
 # Of an index that names a large share of a block, and so many times the rows of the span, the rows
 # are not looked at one by one: those of the span are handed over.
@@ -120,12 +122,16 @@ class Picker:
 
     def pick_piece(self, piece: Piece, time_column: str) -> Picked | None:
         """The tail has no directories: test its few rows one column at a time."""
-        times = keys.words(piece.batch.column(time_column))
+        times = _words(piece, time_column)
         wanted = self._wanted
-        mask = in_span(times, wanted.low_us, wanted.high_us)
+        masks = []
+        if self._has_span:
+            masks.append(in_span(times, wanted.low_us, wanted.high_us))
         if self._ways:
-            mask &= _held(piece, times, wanted.conditions, wanted.alternatives)
-        return _picked_rows(piece, np.flatnonzero(mask))
+            masks += _held(piece, times, wanted.conditions, wanted.alternatives)
+        if not masks:
+            return Picked(piece, 0, piece.rows)
+        return _picked_rows(piece, np.flatnonzero(_all_of(masks)))
 
 
 def _rows_of(
@@ -151,21 +157,34 @@ def _held(
     times: npt.NDArray[np.int64],
     conditions: tuple[Condition, ...],
     alternatives: tuple[Alternatives, ...],
-) -> npt.NDArray[np.bool_]:
-    """Which rows of a piece may satisfy all conditions; those on other types are not tested."""
-    mask = np.ones(piece.rows, dtype=bool)
+) -> list[Mask]:
+    """Of each condition, which rows of a piece may satisfy it; some types are not tested."""
+    masks = []
     for condition in conditions:
-        column = piece.batch.column(condition.column)
-        is_plain = keys.is_numeric(column.type) and not pa.types.is_floating(column.type)
-        if is_plain and column.null_count == 0:
-            mask &= matches(keys.words(column), condition)
+        words = piece.words(piece.batch.schema.get_field_index(condition.column))
+        if words is not None and words.dtype.kind != "f":
+            masks.append(matches(words, condition))
     for either in alternatives:
         some = np.zeros(piece.rows, dtype=bool)
         for branch in either:
             inside = in_span(times, branch.low_us, branch.high_us)
-            some |= inside & _held(piece, times, branch.conditions, branch.alternatives)
-        mask &= some
-    return mask
+            some |= _all_of([inside, *_held(piece, times, branch.conditions, branch.alternatives)])
+        masks.append(some)
+    return masks
+
+
+def _words(piece: Piece, column: str) -> npt.NDArray[np.int64]:
+    """The times of a piece: never NULL."""
+    words = piece.words(piece.batch.schema.get_field_index(column))
+    assert words is not None
+    return words
+
+
+def _all_of(masks: Sequence[Mask]) -> Mask:
+    first, *others = masks
+    for mask in others:
+        first &= mask
+    return first
 
 
 def _picked_rows(part: Block | Piece, rows: RowNumbers) -> Picked | None:
@@ -178,12 +197,23 @@ def matches(words: npt.NDArray[Any], condition: Condition) -> npt.NDArray[np.boo
     """Which words of a column (not a floating point one) satisfy a condition."""
     if is_long_list(condition):
         return np.isin(words, points_of(condition, words.dtype))
-    total = np.zeros(len(words), dtype=bool)
-    for r in condition.ranges:
-        mask = np.ones(len(words), dtype=bool)
-        if r.low is not None:
-            mask &= (words >= r.low) if r.low_included else (words > r.low)
-        if r.high is not None:
-            mask &= (words <= r.high) if r.high_included else (words < r.high)
-        total |= mask
-    return total
+    masks = [_in_range(words, r) for r in condition.ranges]
+    if not masks:
+        return np.zeros(len(words), dtype=bool)
+    first, *others = masks
+    for mask in others:
+        first |= mask
+    return first
+
+
+def _in_range(words: npt.NDArray[Any], bounds: Range) -> Mask:
+    if bounds.low is None and bounds.high is None:
+        return np.ones(len(words), dtype=bool)
+    if bounds.low == bounds.high and bounds.low_included and bounds.high_included:
+        return np.asarray(words == bounds.low)
+    masks = []
+    if bounds.low is not None:
+        masks.append((words >= bounds.low) if bounds.low_included else (words > bounds.low))
+    if bounds.high is not None:
+        masks.append((words <= bounds.high) if bounds.high_included else (words < bounds.high))
+    return _all_of(masks)

@@ -36,7 +36,15 @@ class Piece:
     seqs: npt.NDArray[np.int64] | None = None
 
     def words(self, at: int) -> npt.NDArray[Any] | None:
-        return keys.plain_words(self.batch.column(at))
+        """A column as machine words, if it is one without NULL."""
+        known = self._words
+        if at not in known:
+            known[at] = keys.plain_words(self.batch.column(at))
+        return known[at]
+
+    @cached_property
+    def _words(self) -> dict[int, npt.NDArray[Any] | None]:
+        return {}
 
     @property
     def rows(self) -> int:

@@ -9,7 +9,7 @@ predicates are applied to the selection.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -176,7 +176,9 @@ class HotView:
             whole = self.whole(wanted.with_seq)
             return Selection(whole, None, count, count, count, self.rows, self.rows)
         picker = Picker(wanted, ways)
-        blocks = self.interval.find(wanted.low_us, wanted.high_us)
+        blocks: Sequence[Block] = self.blocks
+        if wanted.low_us is not None or wanted.high_us is not None:
+            blocks = self.interval.find(wanted.low_us, wanted.high_us)
         parts = [picker.pick_block(block) for block in blocks]
         blocks_read = sum(part is not None for part in parts)
         time_column = self.table.time_column or ""

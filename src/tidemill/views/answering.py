@@ -29,7 +29,7 @@ from tidemill.clock import Clock, from_us
 from tidemill.digests.definition import Digest
 from tidemill.digests.progress import Progress
 from tidemill.errors import QueryError, ViewFailedError
-from tidemill.federation.duck import Duck
+from tidemill.federation.duck import Duck, public
 from tidemill.federation.planner import NOW, Plan
 from tidemill.federation.references import References
 from tidemill.federation.runner import Moment, Runner, stream_ids
@@ -285,7 +285,7 @@ class LiveView:
         name = quote(self.table.name)
         return ViewFailedError(
             f'view "{self.table.name}" failed on rows of its stream',
-            detail=reason,
+            detail=public(reason),
             hint=f"REFRESH MATERIALIZED VIEW {name} tries again; CREATE OR REPLACE MATERIALIZED "
             f"VIEW {name} gives it another query (try_cast, a CASE, a wider type)",
         )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tidemill.catalog.model import FILE_ROWS, Snapshot
 from tidemill.digests.definition import Digest
 from tidemill.errors import ViewFailedError
+from tidemill.federation.duck import public
 from tidemill.history.partitions import US_MAX
 from tidemill.hot.view import BEFORE_ALL_US
 from tidemill.views.answering import LiveView
@@ -74,7 +75,8 @@ def _state_of(live: LiveView, followers: list[Follower]) -> str:
 def _error_of(views: Views, live: LiveView, followers: Sequence[Follower]) -> str | None:
     """Why the view failed, or the last try to follow its streams, or its last back-fill."""
     errors = (live.failure, *(follower.error for follower in followers))
-    return next((error for error in errors if error), None) or views.completing.error_of(live)
+    found = next((error for error in errors if error), None) or views.completing.error_of(live)
+    return None if found is None else public(found)
 
 
 def _groups(follower: Follower, live: LiveView) -> int:
