@@ -68,6 +68,9 @@ def _conjuncts(table: Table, conjuncts: Iterable[Conjunct], known: Known) -> Ite
 def _constants(
     conjunct: Conjunct, column: Column, values: Mapping[str, object]
 ) -> tuple[object, ...] | None:
+    if not conjunct.claim.one_type and len(conjunct.values) == 1:  # as most are
+        found = constants(conjunct.values[0], values, None)
+        return None if len(found) > KEYS_MAX else _all_known(found, column)
     folded = _folded(conjunct, values)
     if sum(map(len, folded.values())) > KEYS_MAX:
         return None  # no index is asked for so many
@@ -77,7 +80,11 @@ def _constants(
     ):
         return None
     given = (each for value in conjunct.values for each in folded[id(value)])
-    found = tuple(_known(each, column) for each in given)
+    return _all_known(given, column)
+
+
+def _all_known(given: Iterable[object], column: Column) -> tuple[object, ...] | None:
+    found = tuple([_known(each, column) for each in given])
     return None if any(isinstance(value, NotConstant) for value in found) else found
 
 

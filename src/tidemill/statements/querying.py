@@ -95,6 +95,7 @@ class Querying:
         return lines_result(self._views.explain(view), "EXPLAIN")
 
 
+@lru_cache(maxsize=PLANS_MAX)
 def _has_window_parameter(query: st.Query) -> bool:
     """Whether a stream window may depend on a parameter, so that the plan cannot be kept."""
     return any(
