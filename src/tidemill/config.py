@@ -118,6 +118,7 @@ def _spark_memory(text: str) -> int:
     return size
 
 
+DEFER, EAGER, VERSIONED = "defer", "eager", "versioned"
 MEMORY_BYTES_MIN = 1_000_000
 SPARK_MEMORY_BYTES_MIN = 1_000_000_000
 SHARE_MIN, SHARE_MAX = 0.05, 0.95
@@ -206,6 +207,13 @@ TABLE_SETTINGS: dict[str, Setting] = {
             "arrive fast",
         ),
         Setting("move_min", "16 MB", parse_size_bytes, "a move of less is not worth its cost"),
+        Setting(
+            "changes",
+            DEFER,
+            _choice(DEFER, EAGER, VERSIONED),
+            "how UPDATE and DELETE reach rows that lie in files: later, at once, or as new "
+            "versions beside them",
+        ),
         Setting(
             "publish",
             "none",

@@ -14,6 +14,7 @@ from warehouses import ROUTES, compact, flush, open_inline, quiet
 
 import tidemill
 from tidemill.engine import Database
+from tidemill.pipeline.loads import loads
 
 NOON = dt.datetime(2024, 3, 1, 12)
 
@@ -253,3 +254,103 @@ def test_values_of_all_types(tmp_path: Path, kind: str, old: str, new: str, is_m
             (1, False),
             (2, True),
         ]
+
+
+def in_files(db: Database, changes: str) -> None:
+    """A table whose rows are in files, with a way for changes to reach them."""
+    db.sql(f"ALTER TABLE t SET (changes = '{changes}')")
+    flush(db, "t")
+
+
+EAGER_STEPS = (
+    lambda db: db.sql("UPDATE t SET v = -1 WHERE k = 3"),
+    lambda db: db.sql("UPDATE t SET v = v + 1 WHERE k = 1"),  # resolved while no writer is let in
+    lambda db: db.sql("UPDATE t SET ts = ts + INTERVAL '1' SECOND WHERE k = 2"),
+    lambda db: db.update("t", [{**row(n), "v": 0} for n in range(70, 100)]),
+    lambda db: db.delete("t", [{"k": n % 7, "ts": row(n)["ts"]} for n in range(3)]),
+    lambda db: db.sql("DELETE FROM t WHERE ts < '2024-03-01 12:30'"),
+)
+
+
+def test_eager_changes_are_carried_out_by_their_statements(tmp_path: Path, db: Database) -> None:
+    in_files(db, "eager")
+    with open_inline(tmp_path / "other") as other:
+        other.sql(
+            "CREATE STREAMING TABLE t (ts TIMESTAMP, k INT, v INT, PRIMARY KEY (k, ts)) "
+            "WITH (clock = 'event', partition = '1 hour', move = 'manual')"
+        )
+        other.append("t", [row(n) for n in range(100)])
+        flush(other, "t")
+        for number, step in enumerate(EAGER_STEPS):
+            step(db)
+            step(other)
+            waiting = db.sql("SELECT * FROM tidemill.changes WHERE files > 0").fetchall()
+            assert waiting == [], number
+            text = "SELECT ts, k, v FROM t ORDER BY ALL"
+            assert db.sql(text).fetchall() == other.sql(text).fetchall(), number
+        assert other.sql("SELECT * FROM tidemill.changes WHERE files > 0").fetchall() != []
+
+
+def test_an_eager_change_that_files_refuse_is_made_all_the_same(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_files(db, "eager")
+
+    def refuse(*_: object) -> None:
+        raise tidemill.errors.PipelineError("no worker answers")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(db._keeping, "submit", refuse)
+        with pytest.raises(tidemill.TidemillError, match="is made and readers see it") as caught:
+            db.sql("UPDATE t SET v = 0")
+    assert caught.value.detail == "no worker answers"
+    assert total(db) == (100, 0)
+    db.sql("FLUSH t")
+    assert db.sql("SELECT * FROM tidemill.changes").fetchall() == []
+    assert total(db) == (100, 0)
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_many_corrections_of_files(db: Database, route: str) -> None:
+    """So many that they travel as a table of their own, to tasks, keys, counts and compaction."""
+    in_files(db, "defer")
+    db.update("t", [{**row(n), "v": -n} for n in range(50)])
+    for n in range(50, 80):
+        db.sql("UPDATE t SET v = ? WHERE k = ? AND ts = ?", [0, n % 7, row(n)["ts"]])
+    db.delete("t", [{"k": n % 7, "ts": row(n)["ts"]} for n in range(80, 100)])
+    wanted = (80, -sum(range(50)))
+    assert total(db, route) == wanted
+    db.append("t", [row(n) for n in range(80, 100)])  # their keys are free
+    with pytest.raises(tidemill.TidemillError, match="primary key"):
+        db.append("t", [row(n) for n in range(10)])
+    db.delete("t", [{"k": n % 7, "ts": row(n)["ts"]} for n in range(80, 100)])
+    assert db.sql("SELECT rows FROM tidemill.tables WHERE table_name = 't'").fetchall() == [(80,)]
+    assert total(db, route) == wanted
+    flush(db, "t")
+    assert total(db, route) == wanted
+
+
+def test_a_load_under_way_is_spared_however_far_rows_have_moved(
+    db: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its rows come when it is committed, behind a change that is made before."""
+    for name in "ab":
+        (tmp_path / f"{name}.csv").write_text(f"ts,k,v\n2024-03-02 00:00:00,{ord(name)},5\n")
+    real = loads._LoadJob._run
+
+    def run(self: Any, *given: Any) -> Any:
+        found = real(self, *given)
+        db.append("t", row(200))
+        flush(db, "t")  # past the numbers of the load
+        db.sql("UPDATE t SET v = -1")
+        return found
+
+    monkeypatch.setattr(loads._LoadJob, "_run", run)
+    db.sql(f"COPY t FROM '{tmp_path}/*.csv'")
+    wanted = [(-1, 101), (5, 2)]
+    text = "SELECT v, count(*) FROM t GROUP BY v ORDER BY v"
+    assert db.sql(text).fetchall() == wanted
+    flush(db, "t")
+    assert db.sql(text).fetchall() == wanted
+    db.sql("UPDATE t SET v = 6")  # now they are there
+    assert db.sql(text).fetchall() == [(6, 103)]

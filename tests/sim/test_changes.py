@@ -26,6 +26,7 @@ SEEDS_DEFAULT = 60
 NOW = dt.datetime(2024, 3, 1, 12)
 MANNER = "clock = 'event', partition = '10 minutes', hot = '1 second', move = 'manual'"
 KEY = ", PRIMARY KEY (k, ts)"
+MODES = ("defer", "defer", "eager", "versioned")
 
 
 @dataclass
@@ -61,7 +62,7 @@ class World:
         self.db = open_inline(self.path, self.clock)
         self.db.sql(
             "CREATE STREAMING TABLE t (ts TIMESTAMP, k INT, v INT, w VARCHAR NOT NULL"
-            f"{self.key}) WITH ({MANNER})"
+            f"{self.key}) WITH ({MANNER}, changes = '{self.rng.choice(MODES)}')"
         )
         if self.rng.random() < 0.7:
             self.db.sql("CREATE INDEX ON t (k)")
@@ -185,6 +186,10 @@ class World:
             keeping = self.db._keeping
             keeping.wait(keeping._submit_move(hot, self.rng.choice((None, self.next_seq // 2)), ""))
 
+    def alter(self) -> None:
+        mode = self.rng.choice(MODES)
+        self._sql(f"ALTER TABLE t SET (changes = '{mode}')", [])
+
     def compact(self) -> None:
         self.log.append("compact")
         compact(self.db, "t")
@@ -259,7 +264,7 @@ def still() -> Iterator[None]:
 
 
 STEPS = ("append",) * 5 + ("update",) * 4 + ("delete",) * 2
-REST = ("shift", "move", "move", "compact", "restart", "kill", "look", "look", "look")
+REST = ("shift", "move", "move", "compact", "alter", "restart", "kill", "look", "look", "look")
 
 
 @pytest.mark.parametrize("seed", seeds())

@@ -65,7 +65,7 @@ def touching(changes: Pending, file: HasRows) -> npt.NDArray[np.bool_]:
     mask &= changes.uptos >= file.seq_min
     mask &= changes.lows <= file.time_max_us
     mask &= changes.highs >= file.time_min_us
-    for at in np.flatnonzero(mask):
+    for at in np.flatnonzero(mask) if changes.has_spared else ():
         if changes[int(at)].spared and not may_touch(changes[int(at)], file):
             mask[at] = False
     return mask

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import overload
 
 import numpy as np
@@ -39,6 +40,11 @@ class Pending(Sequence[Change]):
             _numbers([change.high_us for change in changes]),
             _numbers([change.upto_seq for change in changes]),
         )
+
+    @cached_property
+    def has_spared(self) -> bool:
+        """Whether any of them spares rows."""
+        return any(change.spared for change in self.changes)
 
     def __len__(self) -> int:
         return len(self.changes)

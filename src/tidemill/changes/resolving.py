@@ -15,9 +15,9 @@ import pyarrow.compute as pc
 
 from tidemill.changes.model import Change
 from tidemill.changes.patching import NO_SEQS, NewValues, Touched, merged, patched
-from tidemill.changes.rewriting import DELETED, HasColumns, hits, written_by
+from tidemill.changes.rewriting import DELETED, HasColumns, corrections_of, hits, written_by
 from tidemill.changes.runs import Run, runs_of
-from tidemill.changes.values import connect, table_of
+from tidemill.changes.values import Named, connect, registered
 from tidemill.errors import QueryError
 from tidemill.threads import PerThread
 from tidemill.types import SEQ
@@ -40,16 +40,14 @@ def resolve(table: HasColumns, rows: pa.Table, changes: Sequence[Change]) -> Tou
 
 
 def _resolve_run(table: HasColumns, rows: pa.Table, run: Run) -> Touched:
-    names = [f"tm_corrections_{at}" for at in range(len(run.groups))]
+    named = Named()
     reads = dict.fromkeys(name for group in run.groups.values() for name in group.form.reads)
     known = {name.lower(): name for name in rows.column_names}
     columns = [known[name.lower()] for name in reads if name.lower() in known]
-    sources = {_ROWS: rows.select([*dict.fromkeys(columns), SEQ])}
-    places = run.places
-    for name, group in zip(names, run.groups.values(), strict=True):
-        sources[name] = table_of(group.changes, places)
+    names = [named.put(each) for each in corrections_of(run)]
+    named[_ROWS] = rows.select([*dict.fromkeys(columns), SEQ])
     sql = f"{hits(f'SELECT * FROM {_ROWS}', run, table, names)} ORDER BY {SEQ}"
-    found = _query(sql, sources)
+    found = _query(sql, named)
     if not found.num_rows:
         return Touched()
     seqs = found.column(SEQ).to_numpy()
@@ -84,20 +82,16 @@ def _after(rows: pa.Table, touched: Touched) -> pa.Table:
     return left
 
 
-def _query(sql: str, sources: dict[str, pa.Table]) -> pa.Table:
+def _query(sql: str, sources: Named) -> pa.Table:
     connection = _connections.get()
     try:
-        for name, rows in sources.items():
-            connection.register(name, rows)
-        return connection.sql(sql).to_arrow_table()
+        with registered(connection, sources):
+            return connection.sql(sql).to_arrow_table()
     except duckdb.Error as error:
         _connections.forget()
         raise QueryError(
             "changes of the table could not be carried out in its rows", detail=str(error)
         ) from error
-    finally:
-        for name in sources:
-            connection.unregister(name)
 
 
 _connections = PerThread(connect)

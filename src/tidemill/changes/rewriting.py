@@ -15,14 +15,18 @@ Both give the columns that are asked for and ``_seq``. Runs build upon one anoth
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from typing import Protocol
+
+import pyarrow as pa
 
 from tidemill.changes.model import DELETE, Change, Text
 from tidemill.changes.runs import Group, Run, runs_of
-from tidemill.changes.values import ORDER, UPTO, literals_of, values_sql
+from tidemill.changes.values import ORDER, UPTO, Named, literals_of, table_of
 from tidemill.types import SEQ, Column, quote
 
 FOLDED_MAX = 16  # corrections of a run that become conditions
+RUNS_KEPT = 8  # sets of changes whose runs are kept
 DELETED = "deleted"
 _VALUE = "v"
 
@@ -46,11 +50,16 @@ def render(text: Text, slot: Slot) -> str:
 
 
 def rewritten(
-    rows: Rows, table: HasColumns, names: Sequence[str], changes: Sequence[Change], seq_max: int
+    rows: Rows,
+    table: HasColumns,
+    names: Sequence[str],
+    changes: Sequence[Change],
+    seq_max: int,
+    named: Named,
 ) -> str:
     """Rows with the columns named and ``_seq``, with all that changes say; ``seq_max`` is the
-    greatest number that a row may have."""
-    runs = runs_of(changes)
+    greatest number that a row may have. Tables that the text needs are put to those ``named``."""
+    runs = _runs(tuple(changes))
     wanted = [_needed(table, names, runs[at:]) for at in range(len(runs) + 1)]
     every = rows(wanted[0], None, None)
     last_joined = max((at for at, run in enumerate(runs) if run.count > FOLDED_MAX), default=-1)
@@ -65,13 +74,28 @@ def rewritten(
             every = folded(every, run, table, left, seq_max)
             after = folded(before, run, table, left, seq_max)
         else:
-            steps.append(f"tm_h{at} AS MATERIALIZED ({hits(before, run, table)})")
+            sources = [named.put(each) for each in corrections_of(run)]
+            steps.append(f"tm_h{at} AS MATERIALIZED ({hits(before, run, table, sources)})")
             lines = f"SELECT * FROM tm_h{at}"
             every = overlaid(every, lines, run, table, left)
             after = overlaid(before, lines, run, table, left)
         if at < last_joined:
             steps.append(f"tm_t{at + 1} AS ({after})")
     return f"WITH {', '.join(steps)} {every}" if steps else every
+
+
+@lru_cache(maxsize=RUNS_KEPT)
+def _runs(changes: tuple[Change, ...]) -> tuple[Run, ...]:
+    """The runs of changes; queries ask for the same ones again, as long as these wait."""
+    return tuple(runs_of(changes))
+
+
+def corrections_of(run: Run) -> tuple[pa.Table, ...]:
+    """The corrections of a run, a table for each of its groups; made once."""
+    if not run.tables:
+        places = run.places
+        run.tables = tuple(table_of(group.changes, places) for group in run.groups.values())
+    return run.tables
 
 
 def _needed(table: HasColumns, names: Iterable[str], runs: Sequence[Run]) -> list[str]:
@@ -134,16 +158,15 @@ def _condition(group: Group, slot: Slot, upto: str, seq_max: int) -> str:
 # -- many
 
 
-def hits(rows: str, run: Run, table: HasColumns, named: Sequence[str] | None = None) -> str:
+def hits(rows: str, run: Run, table: HasColumns, named: Sequence[str]) -> str:
     """One line for each row that a run touches: its number, whether it is deleted, and of each
     column the value that it gets, as a struct (NULL: none). ``named`` are tables of the groups'
-    corrections (``values.table_of``); without them, these are in the text."""
+    corrections (``values.table_of``)."""
     writes = written_by(run, table)
-    places = run.places
-    parts = []
-    for at, group in enumerate(run.groups.values()):
-        source = values_sql(group.changes, places) if named is None else named[at]
-        parts.append(_hits_of(rows, group, writes, source))
+    parts = [
+        _hits_of(rows, group, writes, source)
+        for group, source in zip(run.groups.values(), named, strict=True)
+    ]
     last = [f"arg_max({_place(at)}, {ORDER}) AS {_place(at)}" for at in range(len(writes))]
     given = ", ".join([SEQ, f"bool_or({DELETED}) AS {DELETED}", *last])
     return f"SELECT {given} FROM ({' UNION ALL '.join(parts)}) GROUP BY {SEQ}"

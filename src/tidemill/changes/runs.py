@@ -16,6 +16,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+import pyarrow as pa
+
 from tidemill.changes.model import Change, ChangeForm, Spans
 
 Keys: TypeAlias = tuple[str, ...]
@@ -40,6 +42,7 @@ class Run:
     """Changes that are compared at once."""
 
     groups: dict[tuple[ChangeForm, Spans], Group] = field(default_factory=dict)
+    tables: tuple[pa.Table, ...] = ()  # the corrections of each group, once they were asked for
     # By column that is set: by which columns all who set it name their rows, and which rows; None
     # if some do so in other ways.
     _writers: dict[str, tuple[Keys, set[object]] | None] = field(default_factory=dict)

@@ -1,13 +1,15 @@
-"""Values: the corrections of changes as Arrow, and as SQL where a text must stand by itself.
+"""Values: the corrections of changes as Arrow, and as SQL where they are few.
 
-Scans of files travel to tasks as texts, so what changes compare with travels inside them; rows in
-memory are compared with Arrow tables.
+Few of them stand in the text of a scan. Many are tables that the text names, and that go with it to
+whoever runs it: registered here, as Arrow IPC with a task.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
+from itertools import count
 from math import isfinite
 
 import duckdb
@@ -66,28 +68,6 @@ def _slots(
     if not rows:
         return pa.RecordBatch.from_pylist([], schema=form.schema)
     return batch_of_rows(rows, form.schema)
-
-
-def values_sql(changes: Sequence[Change], places: Mapping[int, int]) -> str:
-    """The same as a table expression of SQL."""
-    form = changes[0].form
-    order, upto = [], []
-    columns: list[list[str]] = [[] for _ in form.types]
-    for change in changes:
-        first = places[change.number]
-        order += [str(first + at) for at in range(change.count)]
-        upto += [str(change.upto_seq)] * change.count
-        for column, texts in zip(columns, literals_of(change), strict=True):
-            column += texts
-    lists = [
-        f"unnest([{', '.join(order)}]::BIGINT[]) AS {ORDER}",
-        f"unnest([{', '.join(upto)}]::BIGINT[]) AS {UPTO}",
-        *(
-            f"unnest([{', '.join(texts)}]::{kind}[]) AS s{slot}"
-            for slot, (texts, kind) in enumerate(zip(columns, form.types, strict=True))
-        ),
-    ]
-    return f"(SELECT {', '.join(lists)})"
 
 
 def literals_of(change: Change) -> list[list[str]]:
@@ -160,3 +140,29 @@ def connect() -> duckdb.DuckDBPyConnection:
 
 
 _connections = PerThread(connect)
+
+_names = count(1)
+
+
+class Named(dict[str, pa.Table]):
+    """Tables of corrections that a text of SQL names; no two of a process have one name."""
+
+    def put(self, rows: pa.Table) -> str:
+        """Name a table."""
+        name = f"tm_corrections_{next(_names)}"
+        self[name] = rows
+        return name
+
+
+@contextmanager
+def registered(
+    connection: duckdb.DuckDBPyConnection, tables: Mapping[str, pa.Table]
+) -> Iterator[None]:
+    """Let a connection know tables by their names for a while."""
+    for name, rows in tables.items():
+        connection.register(name, rows)
+    try:
+        yield
+    finally:
+        for name in tables:
+            connection.unregister(name)

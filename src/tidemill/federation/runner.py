@@ -20,6 +20,7 @@ from sqlglot import exp
 
 from tidemill.catalog.model import Table
 from tidemill.catalog.store import Catalog
+from tidemill.changes.values import Named
 from tidemill.clock import Clock, from_us
 from tidemill.errors import UnknownNameError, UnsupportedError
 from tidemill.federation.asked import Known, asked_of
@@ -79,6 +80,7 @@ class Selected:
     as_of_us: int | None = None
     reads: Reads | None = None
     keys: tuple[str, ...] = ()  # of the past of a table with keys: the newest row of each is wanted
+    named: Mapping[str, pa.Table] = field(default_factory=dict)  # tables that ``files_sql`` reads
 
 
 @dataclass(frozen=True)
@@ -345,6 +347,8 @@ class Runner:
         )
         sources.update(driven.sources)
         sources.update({chosen.scan.source: chosen.table for chosen in selected})
+        for chosen in selected:
+            sources.update(chosen.named)
         used = {name: value for name, value in values.items() if name in plan.used}
         exact = self._exact(plan, selected, known)
         return Filled(plan, used, selected, sources, moment.pin, exact, joins=driven.joins)
@@ -430,10 +434,11 @@ class Runner:
             ask = partial(self._ask, scan, known)
             wanted = newest_matching(scan, image.view, wanted, has_files, ask)
         found = image.in_files(wanted, columns=_looked_at(scan))
-        files_sql = found.sql(self._storage, table, scan.with_seq)
+        named = Named()
+        files_sql = found.sql(self._storage, table, scan.with_seq, named)
         reads = self._reads(scan, found)
         rows, selection = self._reader.in_memory(image, replace(wanted, newest=None))
-        return Selected(scan, rows, wanted, selection, found, files_sql, reads=reads)
+        return Selected(scan, rows, wanted, selection, found, files_sql, reads=reads, named=named)
 
     def _ask(self, scan: Scan, known: Known, sql: str, rows: pa.Table) -> pa.Table:
         """The answer of a query over rows that stand for a scan whose first rows are wanted."""
@@ -473,11 +478,12 @@ class Runner:
         keys = scan.table.primary_key
         wanted = past_wanted(wanted, keys)
         found, rows = self._reader.past(hot, moment.pin.snapshot, view, wanted, at_us)
-        files_sql = found.sql(self._storage, scan.table, wanted.with_seq)
+        named = Named()
+        files_sql = found.sql(self._storage, scan.table, wanted.with_seq, named)
         if keys and files_sql is None:
             files_sql = f"SELECT * FROM {quote(scan.source)} WHERE false"
         reads = self._reads(scan, found)
-        return Selected(scan, rows, wanted, None, found, files_sql, at_us, reads, keys)
+        return Selected(scan, rows, wanted, None, found, files_sql, at_us, reads, keys, named)
 
     def _note_window(self, table: Table, wanted: Wanted) -> None:
         """Tell the mover how far back queries read."""

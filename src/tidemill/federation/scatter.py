@@ -25,6 +25,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from tidemill.catalog.model import Table
+from tidemill.changes.values import Named
 from tidemill.errors import QueryError
 from tidemill.executions import cancellable
 from tidemill.federation.duck import REFERENCE, Duck
@@ -203,15 +204,15 @@ class Scatter:
         assert chosen.past is not None
         specs = []
         for group in chosen.past.split(TASKS_PER_SLOT * self._tasks.parallelism):
-            text = group.sql(self._storage, scan.table, scan.with_seq)
+            named = Named()
+            text = group.sql(self._storage, scan.table, scan.with_seq, named)
             if text is not None:
                 reads = (
                     None if chosen.reads is None else replace(chosen.reads, files=group.all_files)
                 )
-                spec = PartialTask(
-                    template, scan.source, text, self._storage, values, references, tables, reads
-                )
-                specs.append(spec)
+                own = {**tables, **{name: to_ipc(rows) for name, rows in named.items()}}
+                what = (self._storage, values, references, own, reads)
+                specs.append(PartialTask(template, scan.source, text, *what))
         return specs
 
     def _partials(self, specs: list[PartialTask]) -> list[pa.Table]:

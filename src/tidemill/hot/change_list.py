@@ -3,7 +3,7 @@ holds its lock around all calls."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 import numpy as np
 
@@ -37,11 +37,12 @@ class ChangeList:
                 self.last = change.number
                 self._change_bytes += change.nbytes
 
-    def settle(self, deleted: Seqs) -> None:
-        """Rows in memory have the new ones now, and those with some numbers are gone."""
+    def settle(self, changes: Sequence[Change], deleted: Seqs) -> None:
+        """Rows in memory have these, the first of the new ones; ``deleted`` are gone."""
         if len(deleted):
             self._deleted.append(deleted)
-        self.pending, self.new = self.pending.added(self.new), []
+        assert list(changes) == self.new[: len(changes)], "changes are carried out in their order"
+        self.pending, self.new = self.pending.added(changes), self.new[len(changes) :]
 
     def forget(self, numbers: Collection[int]) -> None:
         """No row needs these any more."""

@@ -4,7 +4,8 @@ for its size: it holds the table's write lock and counts with its numbers."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -19,6 +20,7 @@ from tidemill.changes.model import (
     span_of,
 )
 from tidemill.clock import Clock
+from tidemill.config import EAGER
 from tidemill.hot import frame
 from tidemill.hot.frame_meta import ChangeMeta
 from tidemill.hot.intake import Accepted
@@ -39,6 +41,8 @@ class ChangeWriter:
         self._hot = hot
         self._clock = clock
         self.last_number = last_number
+        self._carried = last_number  # at once, in files as well
+        self._is_held_back = self._is_owing = False
 
     def restore(self, last_number: int) -> None:
         """A segment of the log begins behind this change."""
@@ -56,6 +60,7 @@ class ChangeWriter:
             accepted = Accepted(tuple(batches), is_load=True)
             result = hot._sort(accepted, frozenset(seq for seq, _ in gone if isinstance(seq, int)))
             ticket = hot._write(log, accepted, result, self._made(BY_NUMBER, tuple(gone)))
+            self._is_owing |= self._is_held_back
         hot._finish(log, ticket)
 
     def change(
@@ -75,6 +80,8 @@ class ChangeWriter:
         nbytes = CHANGE_BYTES * max(len(rows), 1) if batch is None else int(batch.nbytes)
         hot._room.wait(nbytes, time.monotonic() + hot._room.wait_s)
         with hot._write_lock:
+            is_held_back = self._is_held_back  # by this very thread
+            self._is_owing |= is_held_back
             log = hot.log
             log.check()
             if hot.offsets.is_repeat(source, offset):
@@ -83,6 +90,8 @@ class ChangeWriter:
                 ticket = self._write(log, form, rows, batch, spared, source, offset)
                 is_new = True
         hot._finish(log, ticket)
+        if not is_held_back:
+            self.carry_out()
         return is_new
 
     def _write(
@@ -141,10 +150,36 @@ class ChangeWriter:
         if meta.source is not None and meta.offset is not None:
             self._hot.offsets.add(meta.source, meta.offset)
 
+    @contextmanager
+    def held_back(self) -> Iterator[None]:
+        """Carry nothing out at once for a while, but all that came of it at the end (``pay``). The
+        caller lets no other writer in meanwhile."""
+        before, self._is_held_back = self._is_held_back, True
+        try:
+            yield
+        finally:
+            self._is_held_back = before
+
+    def pay(self) -> None:
+        """Carry out what was held back; without locks."""
+        if self._is_owing:
+            self._is_owing = False
+            self.carry_out()
+
+    def carry_out(self) -> None:
+        """With ``changes = 'eager'``: carry changes out at once, in memory and in files. The caller
+        holds no lock."""
+        hot, last = self._hot, self.last_number
+        if self._carried >= last or hot.table.settings["changes"] != EAGER:
+            return
+        hot.view()
+        hot.environment.carry_out(hot)
+        self._carried = max(self._carried, last)
+
     def settle(self, log: Log) -> None:
         """See to it that rows which changes deleted are gone: their keys are free."""
         hot = self._hot
         if any(unit.change is not None for unit in hot.publisher.unpublished):
             hot._finish(log, log.written_ticket())
         if hot.published.changes.new:
-            hot.publisher.carry_out()
+            hot.publisher.settled_view()

@@ -37,6 +37,11 @@ class Environment(Protocol):
         """Whether waiting for memory is worth while."""
         ...
 
+    def carry_out(self, hot: HotTable) -> None:
+        """Carry all changes (UPDATE, DELETE) out in files, and wait for it. Called without locks
+        by writers of tables with ``changes = 'eager'``."""
+        ...
+
 
 class NoHistory:
     """The environment of a table whose rows stay in memory."""
@@ -48,3 +53,5 @@ class NoHistory:
 
     def relief(self, hot: HotTable) -> Relief:
         return Relief()
+
+    def carry_out(self, hot: HotTable) -> None: ...

@@ -5,30 +5,29 @@ whole blocks leave at the head when retention no longer wants them. The tail (``
 block once it is large enough.
 
 Changes (UPDATE, DELETE) wait until the table is read: then all that came since the last read are
-carried out in the blocks and pieces that they touch, in one go (``carry_out``). They are kept for
-as long as rows in files may need them.
+carried out in the blocks and pieces that they touch, in one go and without the lock (``carrying``).
+They are kept for as long as rows in files may need them.
 """
 
 from __future__ import annotations
 
 import threading
-from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 
 from tidemill.catalog.model import Index, Table
-from tidemill.changes.model import Change
-from tidemill.changes.patching import Seqs, Touched
-from tidemill.changes.resolving import resolve
+from tidemill.changes.patching import Seqs
 from tidemill.hot.block import BLOCK_ROWS, BLOCK_ROWS_MAX, Block, make_block
+from tidemill.hot.carrying import Carried, Uncarried
 from tidemill.hot.change_list import ChangeList
 from tidemill.hot.interval import IntervalIndex
+from tidemill.hot.loaded import LoadedNumbers
 from tidemill.hot.piece import Piece, merge, within
 from tidemill.hot.replacements import Replacements
 from tidemill.hot.side import REJECTED_SCHEMA, SideTable, late_schema
 from tidemill.hot.tail import Tail
 from tidemill.hot.unit import ROW_BYTES_ESTIMATE, Unit
-from tidemill.hot.view import BEFORE_ALL_US, HotView, Wanted
+from tidemill.hot.view import BEFORE_ALL_US, HotView
 
 SEQ_BYTES_ESTIMATE = 64  # of a number in a set
 DIRECTORY_ROW_BYTES = 16  # of a row in a block's directory: its key, its place, its number
@@ -52,7 +51,7 @@ class Published:
         self._gone: dict[int, int] = {}
         self._removed: set[int] = set()  # rows of history that rows in memory replaced
         self.replacements = Replacements()  # for followers
-        self._loaded: list[tuple[int, int]] = []  # numbers that were never in memory
+        self.loads = LoadedNumbers()
         self._indexes = indexes
         self._time_column = table.time_column
         self._next_block_id = 1
@@ -130,22 +129,24 @@ class Published:
                     self._gone[seq] = self.last_seq
                     self._replaced.add(seq)
 
-    def carry_out(self) -> Seqs:
-        """Carry new changes out in the rows held; answers the numbers of those deleted."""
+    def uncarried(self) -> Uncarried:
+        """What is published, and what is to be carried out in it."""
         with self.lock:
-            new = self.changes.new
-            touched = _touched(self.view(), new) if new else Touched()
+            return Uncarried(self.view(), tuple(self.changes.new), self._indexes)
+
+    def settle(self, carried: Carried) -> Seqs:
+        """Hold rows with changes that were carried out; answers the numbers of those deleted."""
+        touched = carried.touched
+        with self.lock:
             if touched:
-                blocks = [
-                    (block, _patched(block, touched, self._indexes)) for block in self._blocks
-                ]
-                added = [new for old, new in blocks if new is not None and new is not old]
-                dropped = [old for old, new in blocks if new is not old]
-                kept = tuple(new for _, new in blocks if new is not None)
+                found = {block: carried.block(block, self._indexes) for block in self._blocks}
+                dropped = [old for old, new in found.items() if new is not old]
+                added = [block for block in map(found.get, dropped) if block is not None]
                 if dropped:
+                    kept = tuple(block for block in found.values() if block is not None)
                     self._set_blocks(kept, added, dropped)
-                self._tail.patch(touched)
-            self.changes.settle(touched.deleted)
+                self._tail.patch(carried.piece)
+            self.changes.settle(carried.changes, touched.deleted[touched.deleted > self.moved_seq])
             self._view = None
             return touched.deleted
 
@@ -157,34 +158,8 @@ class Published:
             waiting = self.last_seq + 1 - len(self._tail.waiting)
             return min([waiting, *(part.first_seq for part in parts)])
 
-    def add_loaded(self, first_seq: int, last_seq: int) -> None:
-        """A load was given these numbers, behind all before; its rows are in history only."""
-        with self.lock:
-            known = self._loaded
-            if known and known[-1][1] + 1 == first_seq:
-                known[-1] = (known[-1][0], last_seq)
-            else:
-                known.append((first_seq, last_seq))
-
-    def loaded_without(self, known: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-        """The numbers that were given to loads, without some of these."""
-        with self.lock:
-            found = list(self._loaded)
-        for first, last in known:
-            rest = []
-            for low, high in found:
-                if low < first <= high:
-                    rest.append((low, first - 1))
-                if low <= last < high:
-                    rest.append((last + 1, high))
-                if high < first or low > last:
-                    rest.append((low, high))
-            found = rest
-        return tuple(found)
-
     def is_loaded(self, seq: int) -> bool:
-        place = bisect_right(self._loaded, (seq, 2**63))
-        return place > 0 and self._loaded[place - 1][1] >= seq
+        return self.loads.holds(seq)
 
     def seal(self) -> int:
         """Turn the tail into blocks; answers the last sequence number in them."""
@@ -252,6 +227,11 @@ class Published:
                 )
             return self._view
 
+    def settled(self) -> HotView | None:
+        """What is published now; None if changes wait to be carried out before."""
+        with self.lock:
+            return None if self.changes.new else self.view()
+
     def replaced_up_to(self, seq: int) -> frozenset[int]:
         """The rows up to a sequence number that were replaced and not moved."""
         with self.lock:
@@ -269,7 +249,7 @@ class Published:
             self._apply_replaced()
             self.moved_seq = moved_seq
             self.replacements.forget(moved_seq)
-            self._loaded = [span for span in self._loaded if span[1] > moved_seq]
+            self.loads.release(moved_seq)
             self._removed -= deleted
             moved = {seq for seq in self._gone if seq <= moved_seq}
             self._removed |= moved - left_out
@@ -359,22 +339,6 @@ class Published:
                 return True
             parts: tuple[Block | Piece, ...] = (*self._blocks, *self._tail.pieces)
             return any(p.first_seq < following and p.last_seq >= first_seq for p in parts)
-
-
-def _touched(view: HotView, changes: Sequence[Change]) -> Touched:
-    """What changes make of the rows of a view."""
-    parts: tuple[Block | Piece, ...] = (*view.blocks, *view.tail)
-    if all(part.first_seq > max(change.upto_seq for change in changes) for part in parts):
-        return Touched()
-    low_us = min(change.low_us for change in changes)
-    high_us = max(change.high_us for change in changes)
-    rows = view.select(Wanted(low_us, high_us, with_seq=True)).table
-    return resolve(view.table, rows, changes) if rows.num_rows else Touched()
-
-
-def _patched(block: Block, touched: Touched, indexes: tuple[Index, ...]) -> Block | None:
-    own = touched.within(block.first_seq, block.last_seq)
-    return block.patched(own, indexes) if own else block
 
 
 def _groups(pieces: tuple[Piece, ...], is_indexed: bool) -> list[list[Piece]]:

@@ -13,11 +13,13 @@ from collections.abc import Iterable
 
 from tidemill.catalog.model import Index, Table
 from tidemill.clock import Clock
+from tidemill.hot.carrying import carry_out
 from tidemill.hot.marks import Marks
 from tidemill.hot.primary import PrimaryKeys
 from tidemill.hot.progress import Progress
 from tidemill.hot.published import Published
 from tidemill.hot.unit import Unit
+from tidemill.hot.view import HotView
 
 
 class Publisher:
@@ -38,6 +40,7 @@ class Publisher:
         self._marks = marks
         self._clock = clock
         self._lock = threading.Lock()
+        self._carrying = threading.Lock()  # taken before the other
         # Of batches. One counter for each lock: a shared one would lose updates.
         self.bytes_written = 0
         self.bytes_published = 0
@@ -88,12 +91,19 @@ class Publisher:
         with self._lock:
             self._published.settle_replaced()
 
-    def carry_out(self) -> None:
-        """Carry new changes out in the rows that readers see, before one looks at them."""
-        with self._lock:
-            deleted = self._published.carry_out()
-            if self._primary is not None and len(deleted):
-                self._primary.forget(deleted.tolist())
+    def settled_view(self) -> HotView:
+        """What readers see, with all changes that came before. They are carried out without the
+        locks that readers and writers need; others who wait for the same take what was found."""
+        with self._carrying:
+            found = self._published.uncarried()
+            if not found.changes:
+                return found.view
+            carried = carry_out(found)
+            with self._lock:
+                deleted = self._published.settle(carried)
+                if self._primary is not None and len(deleted):
+                    self._primary.forget(deleted.tolist())
+        return carried.view
 
     def forget(self, seqs: Iterable[int]) -> None:
         """Rows gave way to rows that were loaded."""

@@ -86,7 +86,7 @@ class HotTable:
         self.published.replacements = Replacements(numbers.moved_seq)
         for span in sorted(numbers.loaded, key=lambda span: span.first_seq):
             if span.last_seq > numbers.moved_seq:
-                self.published.add_loaded(span.first_seq, span.last_seq)
+                self.published.loads.add(span.first_seq, span.last_seq)
         self.published.changes.add(numbers.changes)
         self.published.changes.last = self.published.changes.saved = numbers.last_change
         self.applied_deletes: frozenset[str] = (
@@ -98,6 +98,7 @@ class HotTable:
         self.costs = ScanCosts()
         # Files whose rows are in the log, and of which the catalog may not know yet.
         self.packages: tuple[Package, ...] = ()
+        self.environment = environment
         self._room = Room(self, environment, backpressure_wait_us / 1_000_000)
         self.listeners = listeners or Subscribers()
         self._find_keys = None if self.primary is None else partial(environment.find_keys, self)
@@ -130,10 +131,9 @@ class HotTable:
         return self.published.nbytes + young + waiting
 
     def view(self) -> HotView:
-        """What is published now, held still."""
-        if self.published.changes.new:
-            self.publisher.carry_out()
-        return self.published.view()
+        """What is published now, held still; with all changes."""
+        view = self.published.settled()
+        return self.publisher.settled_view() if view is None else view
 
     # -- append
 
@@ -288,7 +288,8 @@ class HotTable:
             record(first, last)
             self._reserved_seq = last
             self._next_seq = last + 1
-            self.published.add_loaded(first, last)
+            with self.published.lock:
+                self.published.loads.begin(first, last)
             return first
 
     def reached_seq(self) -> int | None:
@@ -302,7 +303,9 @@ class HotTable:
         with self._write_lock:
             if self._log is not None:
                 self._finish(self._log, self._log.written_ticket())
-            yield
+            with self.changing.held_back():
+                yield
+        self.changing.pay()
 
     @contextmanager
     def holding_log(self) -> Iterator[None]:

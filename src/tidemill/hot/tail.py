@@ -7,11 +7,10 @@ all else on its way. ``Published`` holds the tail under its lock.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import pyarrow as pa
 
-from tidemill.changes.patching import Touched
 from tidemill.hot.piece import Piece, add, within
 from tidemill.hot.unit import Unit
 from tidemill.plain_rows import batch_of_rows
@@ -88,14 +87,10 @@ class Tail:
             self._set(pieces)
         return taken
 
-    def patch(self, touched: Touched) -> None:
-        """Carry changes out in the pieces; the waiting rows were gathered before."""
-        pieces = []
-        for piece in self.pieces:
-            own = touched.within(piece.first_seq, piece.last_seq)
-            rest = piece.patched(own) if own else piece
-            pieces += [rest] if rest.rows else []
-        self._set(pieces)
+    def patch(self, patched: Callable[[Piece], Piece | None]) -> None:
+        """Put what changes make of the pieces in their place."""
+        rest = map(patched, self.pieces)
+        self._set(piece for piece in rest if piece is not None)
 
     def may_wait(self, following: int) -> bool:
         """Whether a row that waits has a sequence number below this one."""

@@ -20,7 +20,7 @@ from tidemill.catalog.model import Table
 from tidemill.catalog.store import Catalog
 from tidemill.clock import Clock
 from tidemill.config import Settings
-from tidemill.errors import ConflictError, TidemillError
+from tidemill.errors import ConflictError, PipelineError, TidemillError
 from tidemill.history.publishing import Publishing
 from tidemill.history.storage import Storage
 from tidemill.hot.environment import Relief
@@ -121,14 +121,27 @@ class Keeping:
         handles = [(each, self._submit_move(each, None, "asked for by FLUSH")) for each in hot]
         rows = sum(self._flushed(each, handle) for each, handle in handles)
         for each in hot:
-            self._carry_out_changes(each)
+            self._carry_out_changes(each, "asked for by FLUSH")
         self.publishing.follow()
         return rows
 
-    def _carry_out_changes(self, hot: HotTable) -> None:
+    def carry_out(self, hot: HotTable) -> None:
+        """Carry all changes out in files, for a writer who waits for it."""
+        try:
+            self._carry_out_changes(hot, "the table has changes = 'eager'")
+        except TidemillError as error:
+            raise PipelineError(
+                f'the change of table "{hot.table.name}" is made and readers see it, but it could '
+                "not be carried out in files",
+                detail=str(error),
+                hint="FLUSH tries again, and so does the next change",
+            ) from error
+        self.publishing.publish(hot.table)
+
+    def _carry_out_changes(self, hot: HotTable, reason: str) -> None:
         """Carry all changes out in files."""
         while self._files_to_change(hot):
-            job = CarryOutJob(hot, self._catalog, self.storage, "asked for by FLUSH")
+            job = CarryOutJob(hot, self._catalog, self.storage, reason)
             self.wait(self.submit(job, CARRY_OUT_PRIORITY))
         forget_done(hot, self._catalog)
 

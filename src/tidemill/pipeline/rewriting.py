@@ -11,6 +11,7 @@ import duckdb
 import pyarrow as pa
 
 from tidemill.catalog.model import NewFile, Table
+from tidemill.changes.values import Named, registered
 from tidemill.history.checking import check_files
 from tidemill.history.memory import held_bytes
 from tidemill.history.storage import Storage
@@ -63,8 +64,9 @@ class Rewritten:
 def rewrite_files(task: RewriteTask) -> tuple[NewFile, ...]:
     """Read files, leave removed rows out, write them arranged; runs in Spark's workers."""
     check_files(task.storage, task.table.name, task.scan.all_files)
-    with task.storage.connect() as connection:
-        query = task.scan.sql(task.storage, task.table, with_seq=True)
+    named = Named()
+    query = task.scan.sql(task.storage, task.table, with_seq=True, named=named)
+    with task.storage.connect() as connection, registered(connection, named):
         spec = replace(WriteSpec.of(task.table), bounds=(task.lo_us, task.hi_us))
         label = f"{task.job_id}-{task.number}-{uuid.uuid4().hex[:6]}"
         nbytes = task.rows * _row_bytes(connection, query)

@@ -216,7 +216,8 @@ def spared_by(catalog: Catalog, hot: HotTable) -> Spans:
     write lock."""
     history = catalog.snapshot().history(hot.table.table_id)
     known = [(each.first_seq, each.last_seq) for each in history.reservations]
-    return hot.published.loaded_without(known)
+    with hot.published.lock:
+        return hot.published.loads.open_without(known)
 
 
 @lru_cache(maxsize=1_000)

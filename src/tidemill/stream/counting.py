@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from tidemill.catalog.model import History
+from tidemill.changes.values import Named
 from tidemill.history.checking import check_files
 from tidemill.history.storage import Storage
 from tidemill.stream.engine import Engine
@@ -53,8 +54,9 @@ class LiveRows:
         check_files(self._storage, table.name, read, [*names, SEQ])
         times = retained(table, horizon_us)
         scan = FileScan(tuple(files), removed, times=times, changes=changes)
-        text = scan.sql(self._storage, table, names)
-        counted, _ = self._duck.query(f"SELECT count(*) FROM ({text})", {}, {})
+        named = Named()
+        text = scan.sql(self._storage, table, names, named=named)
+        counted, _ = self._duck.query(f"SELECT count(*) FROM ({text})", {}, named)
         count = inside + int(counted.column(0)[0].as_py())
         self._known[table.table_id] = history, state, count
         return count

@@ -54,6 +54,7 @@ import pyarrow as pa
 
 from tidemill.catalog.model import History, Reservation
 from tidemill.catalog.store import Catalog
+from tidemill.changes.values import Named, registered
 from tidemill.history.checking import check_files
 from tidemill.history.storage import Storage
 from tidemill.hot.gather import SEQ_FIELD
@@ -239,11 +240,12 @@ class Feed:
         """Rows of a stretch of numbers in files, and the number up to which they are all."""
         table, schema = image.table, _schema(image)
         scan = image.in_files(Wanted(with_seq=True), seq_range=(after_seq + 1, upto_seq))
-        text = scan.sql(self.storage, table, with_seq=True)
+        named = Named()
+        text = scan.sql(self.storage, table, with_seq=True, named=named)
         if text is None:
             return schema.empty_table(), upto_seq
         check_files(self.storage, table.name, scan.all_files)
-        with self.duck.lent(exact=True) as connection:
+        with self.duck.lent(exact=True) as connection, registered(connection, named):
             found = connection.sql(f"SELECT * FROM ({text}) ORDER BY {SEQ} LIMIT {rows_max}")
             rows = found.to_arrow_table()
         rows = pa.Table.from_arrays(

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tidemill.catalog.model import NewFile, Snapshot
+from tidemill.changes.values import Named, registered
 from tidemill.history.checking import check_files
 from tidemill.history.storage import Storage
 from tidemill.hot import keys
@@ -78,19 +79,24 @@ class Keys:
         if not files:
             return KeyConflicts(_NO_NUMBERS, _NO_NUMBERS, _NO_NUMBERS)
         image = look(hot).at(self.snapshot())
-        sql = self._repeated_sql(image, files)
-        held = image.view.whole(True).select([*image.table.primary_key, SEQ])
-        found, _ = self.duck.query(sql, {}, {"tm_held": held}, exact=True)
+        named = Named()
+        sql = self._repeated_sql(image, files, named)
+        named["tm_held"] = image.view.whole(True).select([*image.table.primary_key, SEQ])
+        found, _ = self.duck.query(sql, {}, named, exact=True)
         return KeyConflicts(*(_numbers(found.column(at)) for at in range(3)))
 
-    def _repeated_sql(self, image: Image, files: Sequence[NewFile]) -> str:
+    def _repeated_sql(self, image: Image, files: Sequence[NewFile], named: Named) -> str:
         table, storage = image.table, self.storage
         names = list(table.primary_key)
         low = min(file.time_min_us for file in files)
         high = max(file.time_max_us for file in files)
         old = image.in_files(Wanted(low, high))
         check_files(storage, table.name, [*files, *old.all_files], [*names, SEQ])
-        there = [part.sql(storage, table, names, with_seq=True) for part in old.parts if part.files]
+        there = [
+            part.sql(storage, table, names, with_seq=True, named=named)
+            for part in old.parts
+            if part.files
+        ]
         columns = ", ".join([*map(quote, names), SEQ])
         held = [*(f"SELECT {columns} FROM ({text})" for text in there)]
         both = " UNION ALL ".join([*held, f"SELECT {columns} FROM tm_held"])
@@ -140,11 +146,12 @@ def find_keys(
     tm_keys = pa.table(  # noqa: F841  (DuckDB finds it by name)
         [*wanted.columns, numbers], names=[*(f"k{at}" for at in range(len(names))), "n"]
     )
-    rows = scan.sql(storage, table, names, with_seq=True)
+    named = Named()
+    rows = scan.sql(storage, table, names, with_seq=True, named=named)
     same = " AND ".join(f"k.k{at} = s.{quote(name)}" for at, name in enumerate(names))
-    found = connection.sql(
-        f"SELECT k.n, s.{SEQ} FROM tm_keys AS k JOIN ({rows}) AS s ON {same} ORDER BY k.n, s.{SEQ}"
-    ).to_arrow_table()
+    text = f"SELECT k.n, s.{SEQ} FROM tm_keys AS k JOIN ({rows}) AS s ON {same} ORDER BY ALL"
+    with registered(connection, named):
+        found = connection.sql(text).to_arrow_table()
     held = wanted.take(found.column("n"))
     return pa.Table.from_arrays([*held.columns, found.column(SEQ)], schema=schema)
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from tidemill.catalog.model import Snapshot
 from tidemill.catalog.store import Catalog
+from tidemill.changes.values import Named
 from tidemill.history.storage import Storage
 from tidemill.hot.retention import horizon_us
 from tidemill.hot.table import HotTable
@@ -69,10 +70,11 @@ class Reader:
         time = quote(table.time_column or "")
         future = hot.progress.max_future_us
         believed = "" if future is None else f" WHERE epoch_us({time}) <= {at_us + future}"
-        parts = [f"SELECT {time} FROM tm_past", found.sql(self.storage, table, True)]
+        named = Named({"tm_past": rows})
+        parts = [f"SELECT {time} FROM tm_past", found.sql(self.storage, table, True, named)]
         texts = [f"SELECT {time} FROM ({part})" for part in parts if part is not None]
         sql = f"SELECT max(epoch_us({time})) FROM ({' UNION ALL '.join(texts)}){believed}"
-        newest, _ = self.duck.query(sql, {}, {"tm_past": rows}, exact=True)
+        newest, _ = self.duck.query(sql, {}, named, exact=True)
         return horizon_us(table, newest.column(0)[0].as_py())
 
 

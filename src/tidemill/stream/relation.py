@@ -20,6 +20,7 @@ from tidemill.changes.files import changed_files
 from tidemill.changes.model import Change
 from tidemill.changes.rewriting import HasColumns as HasColumns
 from tidemill.changes.rewriting import rewritten
+from tidemill.changes.values import Named
 from tidemill.history.deletes import concerning
 from tidemill.history.encoding import read_expression
 from tidemill.history.reading import Pruned, prune, read_files
@@ -89,9 +90,11 @@ class FileScan:
         table: HasColumns,
         columns: Sequence[str] | None = None,
         with_seq: bool = False,
+        named: Named | None = None,
     ) -> str:
         """A SELECT of the rows: the table's columns in order and with their types (those named,
-        or all), then ``_seq`` if wanted."""
+        or all), then ``_seq`` if wanted. Tables that it reads besides are put to those ``named``,
+        which a scan with changes needs."""
         wanted = _wanted(table, columns)
         files = self.needed
         if not files:
@@ -101,7 +104,9 @@ class FileScan:
         parts = []
         for some, changes in changed_files(files, self.changes):
             if changes:
-                parts.append(self._changed(storage, table, wanted, with_seq, some, changes))
+                assert named is not None, "changes may need tables of their own"
+                what = (some, changes, named)
+                parts.append(self._changed(storage, table, wanted, with_seq, *what))
             else:
                 parts.append(self._rows(storage, wanted, with_seq, some))
         return " UNION ALL ".join(parts) if parts else _no_rows(wanted, with_seq)
@@ -114,6 +119,7 @@ class FileScan:
         with_seq: bool,
         files: Sequence[NewFile],
         changes: Sequence[Change],
+        named: Named,
     ) -> str:
         """The rows of files with what changes make of them."""
 
@@ -128,7 +134,8 @@ class FileScan:
             return self._rows(storage, columns, True, reached or files)
 
         names = [column.name for column in wanted]
-        text = rewritten(rows, table, names, changes, max(file.seq_max for file in files))
+        last = max(file.seq_max for file in files)
+        text = rewritten(rows, table, names, changes, last, named)
         given = [*map(quote, names), *([SEQ] if with_seq else [])]
         return f"SELECT {', '.join(given)} FROM ({text})"
 
@@ -267,10 +274,13 @@ class HistoryScan:
         windows = {part.window for part in self.parts}
         return windows.pop() if len(windows) == 1 else None
 
-    def sql(self, storage: Storage, table: Table, with_seq: bool) -> str | None:
-        """A SELECT of the table's columns, or None if there is nothing to read."""
+    def sql(self, storage: Storage, table: Table, with_seq: bool, named: Named) -> str | None:
+        """A SELECT of the table's columns, or None if there is nothing to read. Tables that it
+        reads besides are put to those ``named``."""
         found = [
-            f"({part.sql(storage, table, with_seq=with_seq)})" for part in self.parts if part.files
+            f"({part.sql(storage, table, with_seq=with_seq, named=named)})"
+            for part in self.parts
+            if part.files
         ]
         return " UNION ALL ".join(found) if found else None
 

@@ -18,6 +18,7 @@ from tidemill.changes.model import Change, ChangeForm, pack, span_of, unpack
 from tidemill.changes.patching import patched
 from tidemill.changes.resolving import resolve
 from tidemill.changes.runs import runs_of
+from tidemill.changes.values import Named, registered
 from tidemill.types import SEQ, Column, SqlType
 
 BASE = dt.datetime(2024, 3, 1)
@@ -153,8 +154,9 @@ def by_sql(table: pa.Table, changes: Sequence[Change]) -> list[tuple[Any, ...]]:
         where = f" WHERE {' AND '.join(tests)}" if tests else ""
         return f"SELECT {', '.join([*names, SEQ])} FROM tm_source{where}"
 
-    text = rewriting.rewritten(source, TABLE, NAMES, changes, table.num_rows)
-    with duckdb.connect() as connection:
+    named = Named()
+    text = rewriting.rewritten(source, TABLE, NAMES, changes, table.num_rows, named)
+    with duckdb.connect() as connection, registered(connection, named):
         connection.register("tm_source", table)
         shown = ", ".join([*NAMES, SEQ])
         return connection.execute(f"SELECT {shown} FROM ({text}) ORDER BY {SEQ}").fetchall()

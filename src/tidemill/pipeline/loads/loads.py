@@ -8,6 +8,7 @@ recorded here as well, so that it is loaded once.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,7 +20,8 @@ from tidemill.errors import FileFormatError, UnknownNameError, UnsupportedError
 from tidemill.history.storage import Storage
 from tidemill.hot.intake import Accepted, AppendResult
 from tidemill.hot.table import HotTable
-from tidemill.pipeline.job import Outcome
+from tidemill.pipeline.digesting import DigestWork
+from tidemill.pipeline.job import JobContext, Outcome
 from tidemill.pipeline.jobs import JobHandle, Pipeline
 from tidemill.pipeline.lifetime import Lifetime
 from tidemill.pipeline.load import (
@@ -49,11 +51,32 @@ class _LoadJob(LoadJob):
 
     hot: HotTable | None = None
 
+    def _run(
+        self, context: JobContext, first_seq: int, digests: Sequence[DigestWork]
+    ) -> WrittenLoad:
+        try:
+            return super()._run(context, first_seq, digests)
+        except BaseException:
+            self._end(first_seq)
+            raise
+
     def commit(self, ready: WrittenLoad) -> Outcome[LoadReport]:
+        try:
+            with self._paused():
+                return super().commit(ready)
+        finally:
+            self._end(ready.first_seq)
+
+    def _paused(self) -> AbstractContextManager[None]:
         if self.hot is None or not self.plan.table.primary_key:
-            return super().commit(ready)
-        with self.hot.paused():
-            return super().commit(ready)
+            return nullcontext()
+        return self.hot.paused()
+
+    def _end(self, first_seq: int) -> None:
+        """The rows are there, or never will be: changes need not spare their numbers any more."""
+        if self.hot is not None:
+            with self.hot.published.lock:
+                self.hot.published.loads.end(first_seq)
 
 
 class Loads:
