@@ -54,6 +54,11 @@ class ChangeList:
         found = np.concatenate([NO_SEQS, *self._deleted])
         return np.asarray(found[found <= seq])
 
+    @property
+    def firsts_deleted(self) -> list[int]:
+        """Numbers of rows that changes deleted and that are not moved yet, the least among them."""
+        return [int(seqs[0]) for seqs in self._deleted]
+
     def release(self, moved_seq: int) -> None:
         """History holds the rows up to a sequence number."""
         left = [seqs[seqs > moved_seq] for seqs in self._deleted]

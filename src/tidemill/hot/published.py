@@ -152,11 +152,12 @@ class Published:
 
     @property
     def first_seq(self) -> int:
-        """The least number of a row held, or the next one."""
+        """The least number of a row held, or that a change deleted and the log still has; or the
+        next one."""
         with self.lock:
             parts: tuple[Block | Piece, ...] = (*self._blocks, *self._tail.pieces)
             waiting = self.last_seq + 1 - len(self._tail.waiting)
-            return min([waiting, *(part.first_seq for part in parts)])
+            return min([waiting, *(part.first_seq for part in parts), *self.changes.firsts_deleted])
 
     def is_loaded(self, seq: int) -> bool:
         return self.loads.holds(seq)
