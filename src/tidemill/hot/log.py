@@ -22,12 +22,12 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 import pyarrow as pa
 
@@ -126,7 +126,8 @@ class Log:
         self._files = files
         self._segments = segments
         self._start = start
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()  # by itself it is entered faster than the condition
+        self._changed = threading.Condition(self._lock)
         self._fd = -1
         self._mapping: MappedFile | None = None  # of the current segment
         self._size = 0
@@ -169,8 +170,10 @@ class Log:
         whole = mapping.buffer(start, size)
         point("log.unsealed")
         header = laid.header([memoryview(whole)[frame.HEADER_BYTES :]])
-        with self._whole_or_nothing():
+        try:
             self._files.write_at(self._fd, header, start)
+        except BaseException as error:
+            self._undo(error)
         return self._add(size), whole
 
     def _open_segment(self) -> None:
@@ -187,7 +190,7 @@ class Log:
     def _add(self, written: int) -> int:
         self._size += written
         point("log.written")
-        with self._changed:
+        with self._lock:
             self._written += written
             return self._written
 
@@ -213,12 +216,12 @@ class Log:
 
     def written_ticket(self) -> int:
         """The ticket of the newest frame."""
-        with self._changed:
+        with self._lock:
             return self._written
 
     def durable_ticket(self) -> int:
         """Everything up to here may be published."""
-        with self._changed:
+        with self._lock:
             return self._durable if self.durability == "sync" else self._written
 
     def wait_durable(self, ticket: int) -> None:
@@ -293,22 +296,20 @@ class Log:
             self._files.write(self._fd, [b"".join(parts)[: total // 2]])
         point("log.partial")
         done = 0
-        with self._whole_or_nothing():
+        try:
             while done < total:
                 rest = parts if done == 0 else _after(parts, done)
                 done += self._files.write(self._fd, rest[:_WRITE_PARTS_MAX])
+        except BaseException as error:
+            self._undo(error)
         return total
 
-    @contextmanager
-    def _whole_or_nothing(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            self._cut(error)
+    def _undo(self, error: BaseException) -> NoReturn:
+        """A frame was not written whole; Ctrl-C between two writes must not leave half of it."""
+        self._cut(error)
+        if isinstance(error, OSError):
             raise self._translated(error) from error
-        except BaseException as error:  # Ctrl-C between two writes must not leave half a frame
-            self._cut(error)
-            raise
+        raise error
 
     def _cut(self, error: BaseException) -> None:
         """Remove a half-written frame. If even that fails, nothing more may be written."""

@@ -22,7 +22,7 @@ from tidemill.errors import Position, SqlSyntaxError, UnsupportedError
 from tidemill.sql.bodies import parse_body
 from tidemill.sql.casting import TIMESTAMPTZ, time_value
 from tidemill.sql.literal_rows import LiteralRows, read_literal_rows
-from tidemill.sql.params import Param
+from tidemill.sql.params import Param, are_in_order
 from tidemill.sql.statements import Insert
 from tidemill.sql.tokens import (
     NAME_LENGTH_MAX,
@@ -252,7 +252,16 @@ def _read_body(
     if not isinstance(query, (exp.Query, exp.Values)):
         cursor.fail_expected(["VALUES", "SELECT"])
     return Insert(
-        table, columns, None, query, tail, by_name, template, text=text, position=position
+        table,
+        columns,
+        None,
+        query,
+        tail,
+        by_name,
+        template,
+        in_order=template is not None and are_in_order(template),
+        text=text,
+        position=position,
     )
 
 

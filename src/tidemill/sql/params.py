@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
 
 from sqlglot import exp
 
@@ -25,20 +27,21 @@ class Param:
     key: str
 
 
-_PLAIN = frozenset({str, int, float, bool, bytes, type(None)})
+_PLAIN = frozenset({str, int, float, bool, bytes, type(None), datetime, date, Decimal})
+_SEQUENCES = (list, tuple)
 
 
 def plain_params(params: Params) -> Params:
     """The values with numpy's scalars as Python's own, which DuckDB and the folder know."""
     if params is None:
         return None
+    if type(params) in _SEQUENCES and _PLAIN.issuperset(map(type, params)):
+        return params
     if isinstance(params, Mapping):
-        if all(type(value) in _PLAIN for value in params.values()):
+        if _PLAIN.issuperset(map(type, params.values())):
             return params
         return {name: from_numpy(value) for name, value in params.items()}
     if not params or isinstance(params, str | bytes):
-        return params
-    if all(type(value) in _PLAIN for value in params):
         return params
     return [from_numpy(value) for value in params]
 
@@ -149,10 +152,20 @@ def _wrong_count(wanted: int, given: int) -> QueryError:
     )
 
 
+def are_in_order(template: tuple[tuple[object, ...], ...]) -> bool:
+    """Whether the values are one row of the parameters 1, 2, … and nothing else."""
+    if len(template) != 1 or not template[0]:
+        return False
+    return all(value == Param(str(at)) for at, value in enumerate(template[0], 1))
+
+
 def bind_rows(
-    template: tuple[tuple[object, ...], ...], params: Params
+    template: tuple[tuple[object, ...], ...], params: Params, in_order: bool = False
 ) -> tuple[tuple[object, ...], ...]:
-    """The rows of an INSERT with every Param replaced by its value."""
+    """The rows of an INSERT with every Param replaced by its value; ``in_order`` is what
+    ``are_in_order`` says of the template."""
+    if in_order and isinstance(params, _SEQUENCES) and len(params) == len(template[0]):
+        return (tuple(params),)
     check_params(
         (value.key for row in template for value in row if isinstance(value, Param)), params
     )

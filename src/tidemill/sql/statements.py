@@ -237,7 +237,8 @@ class Insert(Statement):
     parser could read itself (the fast path); otherwise ``query`` is the VALUES or SELECT body.
     ``tail`` is anything after the body (ON CONFLICT, RETURNING), for reference tables only.
     ``template`` is set beside ``query`` when every value is a literal or a parameter: rows with
-    ``params.Param`` in them, for ``params.bind_rows``. DEFAULT VALUES is one row of no columns.
+    ``params.Param`` in them, for ``params.bind_rows``; ``in_order`` if they are one row of nothing
+    but the parameters, in their order. DEFAULT VALUES is one row of no columns.
     ``literals`` is set in place of both where casts or intervals are among the literals."""
 
     table: str
@@ -248,6 +249,7 @@ class Insert(Statement):
     by_name: bool = False
     template: tuple[tuple[object, ...], ...] | None = None
     literals: LiteralRows | None = None
+    in_order: bool = False
 
 
 @dataclass(frozen=True)

@@ -170,7 +170,7 @@ class Writer:
         self, statement: st.Insert, template: Sequence[tuple[Any, ...]], params: Params
     ) -> Sequence[tuple[Any, ...]]:
         if statement.rows is None:
-            return bind_rows(tuple(template), params)
+            return bind_rows(tuple(template), params, statement.in_order)
         check_params((), params)
         return template
 
