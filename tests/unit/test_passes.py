@@ -33,7 +33,7 @@ from tidemill.federation.planner import make_plan
 from tidemill.sql import statements as st
 from tidemill.sql.maintain.passes import SPLIT_PASSES, VIEW_PASSES, WHOLE_PASSES, ViewState
 from tidemill.sql.parser import parse_one
-from tidemill.sql.passes import Pass, QueryState
+from tidemill.sql.passes import Pass, QueryState, run_passes
 from tidemill.views.defining import named_tree
 from tidemill.views.kept.passes import (
     ARRIVED_PASSES,
@@ -280,3 +280,14 @@ def test_pairs_show_something(name: str, snapshot: Snapshot) -> None:
         if found or after.tree.sql("duckdb") != text:
             return
     pytest.fail("the pairs show nothing")
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: f"{pair.name}: {pair.given[:40]}")
+def test_a_pass_is_left_out_only_where_it_would_do_nothing(pair: Pair, snapshot: Snapshot) -> None:
+    for at, each in enumerate(pair.passes):
+        if pair.error and at == len(pair.passes) - 1:
+            break
+        before = [run_passes(pair.passes[:at], start(pair, snapshot)) for _ in range(2)]
+        maybe, surely = run_passes((each,), before[0]), each(before[1])
+        assert maybe.tree.sql("duckdb") == surely.tree.sql("duckdb")
+        assert found_by(before[0], maybe) == found_by(before[1], surely)

@@ -23,7 +23,8 @@ from tidemill.accept.found import Found
 from tidemill.catalog.model import REFERENCE, STREAMING, Table
 from tidemill.cli.session import Database
 from tidemill.errors import FileFormatError, UnknownNameError, did_you_mean
-from tidemill.pipeline.packages import WHOLE_FILE, digest_of
+from tidemill.pipeline.file_digests import has_digest
+from tidemill.pipeline.packages import WHOLE_FILE
 from tidemill.types import Column, SqlType, literal
 
 SUFFIXES = {
@@ -83,9 +84,8 @@ class Loader:
             "WHERE table_name = ? AND name = ? AND state = 'loaded'",
             [self.table.name, name],
         ).fetchall()
-        if not any(size == path.stat().st_size for size, _ in loaded):
-            return False
-        return digest_of(path) in {digest for _, digest in loaded}
+        digests = {digest for size, digest in loaded if size == path.stat().st_size}
+        return any(has_digest(path, digest) for digest in digests)
 
     def _load(self, path: Path, form: str, source: str) -> None:
         try:

@@ -37,6 +37,7 @@ from tidemill.sql.passes import (
     Pass,
     QueryState,
     SeqTable,
+    about,
     bind_now,
     expand_prev,
     expand_windows,
@@ -122,6 +123,7 @@ class PlanState(QueryState):
         return () if self.moments else tuple(self.requests.values())
 
 
+@about(exp.CurrentDatabase, exp.CurrentCatalog)
 def name_catalog(state: PlanState) -> PlanState:
     """current_database() is what information_schema calls the warehouse, not what DuckDB does."""
     for node in list(state.tree.find_all(exp.CurrentDatabase, exp.CurrentCatalog)):
@@ -134,6 +136,7 @@ def name_catalog(state: PlanState) -> PlanState:
 # What the query is about, and what it asks.
 
 
+@about(exp.Star)
 def find_whole_view(state: PlanState) -> PlanState:
     """A query that is nothing but SELECT * FROM v is answered by the view itself."""
     name = _only_table(state.tree)

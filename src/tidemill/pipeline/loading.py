@@ -399,7 +399,7 @@ _UNREADABLE = (csv.Error, pa.ArrowException, ValueError, OverflowError, Recursio
 
 def _is_known(package: TaskPackage, found: Fetched) -> bool:
     """Whether the package is loaded, or set aside, as it is; raises if it was loaded otherwise."""
-    same = [k for k in package.known if (k.size, k.digest) == (found.size, found.digest)]
+    same = [k for k in package.known if k.size == found.size and found.has_digest(k.digest)]
     if any(known.state == LOADED for known in same):
         return True
     if any(known.state == LOADED for known in package.known):

@@ -28,11 +28,11 @@ import fsspec  # type: ignore[import-untyped]
 
 from tidemill.errors import FileFormatError, SettingError
 from tidemill.errors import PackageChangedError as PackageChangedError
+from tidemill.pipeline.file_digests import Digesting, digest_of, has_digest
 
 LISTED_MAX = 5_000_000
 WHOLE_FILE = 2**62  # the offset that marks a file which was appended in batches as whole
 FINGERPRINT_BYTES = 1 << 20
-DIGEST_BYTES = 16
 COPY_BYTES = 1 << 20
 TASK_WEIGHT_MIN = 16 << 20
 TASK_WEIGHT_MAX = 256 << 20
@@ -67,6 +67,10 @@ class Fetched:
     path: Path
     size: int
     digest: str
+
+    def has_digest(self, digest: str) -> bool:
+        """Whether a digest that was taken before is of these bytes."""
+        return has_digest(self.path, digest, self.digest)
 
 
 def list_packages(pattern: str, options: Mapping[str, str] | None = None) -> list[Listed]:
@@ -162,23 +166,12 @@ def fetched(listed: Listed, options: Mapping[str, str] | None = None) -> Iterato
         before = _state(listed.name)
         if before[0] != listed.size:
             raise _changed(listed.name)
-        with open(listed.name, "rb") as file:
-            digest = hashlib.file_digest(file, _blake).hexdigest()
-        yield Fetched(Path(listed.name), listed.size, digest)
+        yield Fetched(Path(listed.name), listed.size, digest_of(Path(listed.name)))
         if _state(listed.name) != before:
             raise _changed(listed.name)
         return
     with tempfile.TemporaryDirectory(prefix="tidemill-package-") as folder:
         yield _copied(listed, options or {}, Path(folder))
-
-
-def digest_of(path: Path) -> str:
-    """The digest of a local file's bytes, by which a table knows it again."""
-    try:
-        with path.expanduser().open("rb") as file:
-            return str(hashlib.file_digest(file, _blake).hexdigest())
-    except OSError as error:
-        raise FileFormatError(f'file "{path}" cannot be read', detail=error.strerror) from error
 
 
 def file_source(path: Path) -> str:
@@ -207,22 +200,18 @@ def _state(name: str) -> tuple[int, int]:
 def _copied(listed: Listed, options: Mapping[str, str], folder: Path) -> Fetched:
     filesystem, path = _filesystem(listed.name, options)
     place = folder / os.path.basename(path)
-    digest, size = _blake(), 0
+    digesting, size = Digesting(), 0
     try:
         with filesystem.open(path, "rb") as source, place.open("wb") as target:
             while block := source.read(COPY_BYTES):
-                digest.update(block)
+                digesting.update(block)
                 size += len(block)
                 target.write(block)
     except FileNotFoundError as error:
         raise PackageChangedError(f'"{listed.name}" is gone') from error
     if size != listed.size:
         raise _changed(listed.name)
-    return Fetched(place, size, digest.hexdigest())
-
-
-def _blake() -> Any:
-    return hashlib.blake2b(digest_size=DIGEST_BYTES)
+    return Fetched(place, size, digesting.digest)
 
 
 def _changed(name: str) -> PackageChangedError:

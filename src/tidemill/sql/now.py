@@ -9,6 +9,8 @@ from __future__ import annotations
 from sqlglot import exp
 
 NOW = "tidemill_now"
+KINDS = (exp.CurrentTimestamp, exp.CurrentDate, exp.Localtimestamp, exp.Anonymous)
+"""The kinds of nodes that may be a now()."""
 _NAMES = ("now", "get_current_timestamp", "transaction_timestamp", "current_localtimestamp")
 
 

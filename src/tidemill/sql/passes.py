@@ -58,15 +58,57 @@ class QueryState:
 
 State = TypeVar("State", bound=QueryState)
 Pass = Callable[[State], State]
+Kind = type[exp.Expr]
+
+
+def about(*kinds: Kind) -> Callable[[Pass[State]], Pass[State]]:
+    """Declares that a pass does nothing where a tree has no node of these kinds below the query
+    itself: it is left out there. Most queries have none of what most passes are about."""
+
+    def declared(function: Pass[State]) -> Pass[State]:
+        _ABOUT[function] = frozenset(kinds)
+        return function
+
+    return declared
+
+
+_ABOUT: dict[Callable[..., object], frozenset[Kind]] = {}
 
 
 def run_passes(passes: Iterable[Pass[State]], state: State) -> State:
     """The state after all passes, in their order."""
+    kinds: frozenset[Kind] | None = None  # of the tree, as long as no pass has changed it
     for each in passes:
-        state = each(state)
+        wanted = _ABOUT.get(each)
+        if wanted is not None:
+            kinds = _kinds_of(state.tree) if kinds is None else kinds
+            if kinds.isdisjoint(wanted):
+                continue
+        state, kinds = each(state), None
     return state
 
 
+def _kinds_of(tree: exp.Expression) -> frozenset[Kind]:
+    """The kinds of a tree's nodes, and what these are kinds of; a query is not in itself."""
+    found = {type(node) for node in tree.walk() if node is not tree or not _is_query(tree)}
+    return frozenset(base for kind in found for base in _bases_of(kind))
+
+
+def _is_query(tree: exp.Expression) -> bool:
+    return isinstance(tree, exp.Query)
+
+
+def _bases_of(kind: Kind) -> frozenset[Kind]:
+    known = _BASES.get(kind)
+    if known is None:  # there are as many as sqlglot has classes
+        known = _BASES[kind] = frozenset(kind.__mro__)
+    return known
+
+
+_BASES: dict[Kind, frozenset[Kind]] = {}
+
+
+@about(exp.Summarize, exp.Describe)
 def select_described(state: State) -> State:
     """SUMMARIZE t and DESCRIBE t are over SELECT * FROM t."""
     for node in state.tree.find_all(exp.Summarize, exp.Describe):
@@ -75,24 +117,28 @@ def select_described(state: State) -> State:
     return state
 
 
+@about(exp.Query)
 def name_subqueries(state: State) -> State:
     """Columns that hold a query get the name that the query as written gives them."""
     hidden.name_subqueries(state.tree)
     return state
 
 
+@about(exp.Version, exp.HistoricalData)
 def take_moments(state: State) -> State:
     """FOR SYSTEM_TIME AS OF leaves the tree; the moments stay with their tables."""
     found = travel.take_system_time(state.tree)
     return replace(state, moments={id(node): at for node, at in found}) if found else state
 
 
+@about(exp.Anonymous)
 def expand_prev(state: State) -> State:
     """PREV(x) becomes lag(x) in a subquery."""
     tree = prev.rewrite_prev(state.tree, state.find, state.params, copy=False)
     return state if tree is state.tree else replace(state, tree=tree)
 
 
+@about(exp.Anonymous)
 def expand_windows(state: State) -> State:
     """TUMBLE, HOP, SESSION and RECENT become subqueries over their tables."""
     found = windows.rewrite_deferred(state.tree, state.find, state.params, copy=False)
@@ -101,6 +147,7 @@ def expand_windows(state: State) -> State:
     return replace(state, tree=found.query, bounds=found.bounds)
 
 
+@about(exp.Placeholder, exp.Parameter)
 def name_params(state: State) -> State:
     """The caller's parameters get names that cannot be those of windows."""
     ours = {bound.name for bound in state.bounds}
@@ -118,11 +165,13 @@ def name_params(state: State) -> State:
     return replace(state, keys=tuple(names), names=tuple(names.values()))
 
 
+@about(*now.KINDS)
 def bind_now(state: State) -> State:
     """Every now() becomes one parameter: a statement has one now."""
     return replace(state, uses_now=True) if now.bind_now(state.tree) else state
 
 
+@about(exp.In)
 def shorten_lists(state: State) -> State:
     """A list of a thousand constants or more becomes one text that DuckDB reads fast."""
     lists.shorten_lists(state.tree, state.find_columns)

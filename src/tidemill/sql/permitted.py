@@ -72,6 +72,7 @@ _INNER = "__internal"
 _REJECTS = words("store_rejects rejects_table rejects_scan rejects_limit")
 _WRITES = (exp.Insert, exp.Update, exp.Delete, exp.Merge, exp.Create, exp.Drop, exp.Alter)
 _COMMANDS = (exp.Command, exp.Pragma, exp.Set, exp.Show, exp.Attach, exp.Detach, exp.Use, exp.Copy)
+_REFUSED_WITHIN = (*_WRITES, *_COMMANDS)
 _SCHEMAS = ("", "main", SYSTEM_SCHEMA, INFORMATION_SCHEMA)
 
 
@@ -83,7 +84,7 @@ def check_permitted(tree: exp.Expression) -> None:
             _check_table(node)
         elif isinstance(node, exp.Func):
             _check_call(node)
-        elif isinstance(node, (*_WRITES, *_COMMANDS)) and node is not tree:
+        elif isinstance(node, _REFUSED_WITHIN) and node is not tree:
             raise _writes(node)
 
 

@@ -24,7 +24,7 @@ Whatever is not understood claims nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from sqlglot import exp
@@ -115,7 +115,8 @@ def find_scans(query: exp.Expression, tables: Tables) -> list[ScanRequest]:
         if table is None or table.time_column is None:
             continue
         names = {column.name.lower(): column.name for column in table.columns}
-        asked = finder.asked(node, names)
+        facts = list(finder.facts_of_source(node))
+        asked = finder.asked(facts, names)
         requests.append(
             ScanRequest(
                 node,
@@ -124,7 +125,7 @@ def find_scans(query: exp.Expression, tables: Tables) -> list[ScanRequest]:
                 asked.conjuncts,
                 finder.columns(node, names),
                 asked.alternatives,
-                tuple(finder.joins(node, names)),
+                tuple(finder.joins(facts, names)),
             )
         )
     return requests
@@ -179,18 +180,18 @@ class _Finder:
             self.scopes[id(select)] = Scope(select, self.tables)
         return self.scopes[id(select)]
 
-    def asked(self, node: exp.Table, names: dict[str, str]) -> Branch:
+    def asked(self, facts: Iterable[_Fact | _Either], names: dict[str, str]) -> Branch:
         """The conjuncts and alternatives of a scan."""
-        facts = [f for f in self._facts_of_source(node) if isinstance(f, _Either) or not f.partner]
-        return _branch(facts, names) or Branch(())
+        own = [fact for fact in facts if isinstance(fact, _Either) or not fact.partner]
+        return _branch(own, names) or Branch(())
 
-    def joins(self, node: exp.Table, names: dict[str, str]) -> Iterator[Join]:
-        for fact in self._facts_of_source(node):
+    def joins(self, facts: Iterable[_Fact | _Either], names: dict[str, str]) -> Iterator[Join]:
+        for fact in facts:
             if isinstance(fact, _Fact) and fact.partner and fact.column.name.lower() in names:
                 column = names[fact.column.name.lower()]
                 yield Join(column, fact.partner.node, fact.key, fact.conditions)
 
-    def _facts_of_source(self, node: exp.Expr) -> Iterator[_Fact | _Either]:
+    def facts_of_source(self, node: exp.Expr) -> Iterator[_Fact | _Either]:
         select = enclosing_select(node)
         if select is None or node.args.get("pivots") or node.args.get("joins"):
             return
@@ -322,7 +323,7 @@ class _Finder:
                 return None
             return replace(fact, column=column, sources=None)
 
-        for fact in self._facts_of_source(user):
+        for fact in self.facts_of_source(user):
             found = fact.mapped(below)
             if found is not None:
                 yield found

@@ -20,7 +20,8 @@ from tidemill.catalog.model import APPENDED, LOADED, Package, Table
 from tidemill.catalog.store import Catalog
 from tidemill.errors import FileFormatError
 from tidemill.hot.table import HotTable
-from tidemill.pipeline.packages import WHOLE_FILE, digest_of, file_source
+from tidemill.pipeline.file_digests import digest_of, has_digest
+from tidemill.pipeline.packages import WHOLE_FILE, file_source
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ def look_up(catalog: Catalog, hot: HotTable, table: Table, path: Path) -> FileSt
     """The file, or None if the table has it as it is; raises if it has it otherwise."""
     name, size, digest = str(path.absolute()), path.stat().st_size, digest_of(path)
     loaded = [p for p in catalog.records.packages(table.table_id, [name]) if p.state == LOADED]
-    if any((each.size, each.digest) == (size, digest) for each in loaded):
+    if any(each.size == size and has_digest(path, each.digest, digest) for each in loaded):
         return None
     if loaded:
         raise FileFormatError(
