@@ -170,7 +170,41 @@ def test_explain_tells_of_changes(db: Database) -> None:
     assert "1 change (UPDATE, DELETE) carried out while files are read" in lines
     assert 'UPDATE SET "v" =' in lines
     lines = "\n".join(r[0] for r in db.sql("EXPLAIN SELECT sum(k) FROM t").fetchall())
-    assert "change" not in lines  # no column that is set
+    assert "carried out" not in lines
+    assert "does not need: 1 (columns that the query does not read: 1)" in lines
+
+
+def states(db: Database) -> list[str]:
+    return [r[0] for r in db.sql("SELECT state FROM tidemill.changes ORDER BY number").fetchall()]
+
+
+def test_a_change_waits_until_it_concerns_somebody(db: Database) -> None:
+    """Queries of other columns, times and keys leave it alone; so do appends with other keys."""
+    for text in (
+        "UPDATE t SET v = -1 WHERE k = 3 AND ts < TIMESTAMP '2024-03-01 13:00:00'",
+        "DELETE FROM t WHERE k = 5 AND v > 90",
+    ):
+        db.sql(text)
+    assert db.sql("SELECT sum(v) FROM t WHERE k = 2").fetchall() == [(sum(range(2, 100, 7)),)]
+    assert db.sql("SELECT max(v) FROM t WHERE ts > ? AND k = 6", [NOON]).fetchall() == [(97,)]
+    late = NOON + dt.timedelta(hours=1)
+    sql = "SELECT count(*) FROM t WHERE ts >= ? AND k <> 5 AND k = 3"
+    assert db.sql(sql, [late]).fetchall() == [(5,)]
+    assert db.sql("SELECT count(*) FROM t WHERE k IN (?, 4)", [1]).fetchall() == [(29,)]
+    db.append("t", [row(n) | {"ts": NOON - dt.timedelta(hours=1), "k": 3} for n in range(1)])
+    text = "\n".join(r[0] for r in db.sql("EXPLAIN SELECT v FROM t WHERE k = 2").fetchall())
+    assert "changes that rows in memory lack and the query does not need: 2" in text
+    assert states(db) == ["new", "new"]
+    assert db.sql("SELECT count(*) FROM t WHERE v = -1").fetchall() == [(9,)]
+    assert states(db) == ["pending", "pending"]
+    db.sql("DELETE FROM t WHERE k = 1")
+    deleted = row(1)
+    with pytest.raises(tidemill.TidemillError):
+        db.append("t", [row(2)])
+    assert states(db)[-1] == "new"
+    db.append("t", [deleted])
+    assert states(db)[-1] == "pending"
+    assert db.sql("SELECT count(*) FROM t WHERE k = 1").fetchall() == [(1,)]
 
 
 def test_a_deleted_hour_of_history_is_not_read(db: Database) -> None:

@@ -224,6 +224,21 @@ class World:
         assert found == wanted, self._tell(route)
         self.ask()
 
+    def glance(self) -> None:
+        """Ask for few columns of few rows, so that changes may go on waiting."""
+        route = self.rng.choice(ROUTES)
+        self.db.sql(f"SET route = '{route}'")
+        sql, test, params = self.condition()
+        name = self.rng.choice(("ts", "k", "v", "w", "count(*)"))
+        text = f"SELECT {name} FROM t WHERE {sql}"
+        found = self.db.sql(text, params or None).fetchall()
+        rows = [row for row in self.rows if test(row)]
+        if name == "count(*)":
+            assert found == [(len(rows),)], self._tell(text)
+        else:
+            wanted = [(getattr(row, name),) for row in rows]
+            assert sorted(found, key=repr) == sorted(wanted, key=repr), self._tell(text)
+
     def ask(self) -> None:
         sql, test, params = self.condition()
         text = f"SELECT count(*), sum(v), count(DISTINCT w) FROM t WHERE {sql}"
@@ -264,7 +279,17 @@ def still() -> Iterator[None]:
 
 
 STEPS = ("append",) * 5 + ("update",) * 4 + ("delete",) * 2
-REST = ("shift", "move", "move", "compact", "alter", "restart", "kill", "look", "look", "look")
+REST = ("glance",) * 4 + (
+    "shift",
+    "move",
+    "move",
+    "compact",
+    "alter",
+    "restart",
+    "kill",
+    "look",
+    "look",
+)
 
 
 @pytest.mark.parametrize("seed", seeds())

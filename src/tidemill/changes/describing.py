@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tidemill.changes.model import Change, Text
+from tidemill.changes.needed import Needed
+from tidemill.changes.pending import Pending
 from tidemill.changes.values import literal_of
 from tidemill.types import SEQ, quote
 
@@ -44,6 +46,16 @@ def describe(changes: Sequence[Change]) -> list[str]:
     if len(changes) > SHOWN_MAX:
         lines.append(f"  and {len(changes) - SHOWN_MAX:,} more: tidemill.changes")
     return lines
+
+
+def left_out_lines(changes: Pending, needed: Needed, where: str) -> list[str]:
+    """Lines of EXPLAIN on changes that some rows lack and that a query does not need."""
+    found = changes.analysed(needed).left_out()
+    if not found:
+        return []
+    count = sum(found.values())
+    reasons = ", ".join(f"{why}: {number:,}" for why, number in found.items())
+    return [f"changes that {where} lack and the query does not need: {count:,} ({reasons})"]
 
 
 def _text(change: Change, text: Text) -> str:

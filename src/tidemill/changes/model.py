@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 import ormsgpack
 import pyarrow as pa
 
+from tidemill.changes.domains import Domain
 from tidemill.types import SqlType
 
 UPDATE, DELETE = "update", "delete"
@@ -40,7 +41,11 @@ class ChangeForm:
     slot and ``condition`` holds (empty: always). ``sets`` are the columns that an update gives new
     values, and these; they are of the row before the change, as in SQL. ``reads`` are the columns
     that all of this looks at. ``bounds`` compare the time column with slots, so that the span of
-    time that is meant follows from the values; with ``is_span`` nothing else is compared."""
+    time that is meant follows from the values; with ``is_span`` nothing else is compared.
+
+    What the condition says of single columns is known besides, for those who ask whether a change
+    can concern them: ``compared`` are comparisons with slots, ``within`` the values that constants
+    in it leave."""
 
     kind: str
     types: tuple[str, ...] = ()
@@ -50,6 +55,8 @@ class ChangeForm:
     reads: frozenset[str] = frozenset()
     bounds: tuple[tuple[str, int], ...] = ()
     is_span: bool = False
+    compared: tuple[tuple[str, str, int], ...] = ()
+    within: tuple[tuple[str, Domain], ...] = ()
 
     @property
     def writes(self) -> frozenset[str]:
@@ -139,12 +146,15 @@ def form_fields(form: ChangeForm) -> list[Any]:
         sorted(form.reads),
         form.bounds,
         form.is_span,
+        form.compared,
+        [(name, domain.ranges, domain.has_null) for name, domain in form.within],
     ]
 
 
 def form_of(fields: Sequence[Any]) -> ChangeForm:
     """The form from its fields."""
-    kind, types, keys, condition, sets, reads, bounds, is_span = fields
+    kind, types, keys, condition, sets, reads, bounds, is_span, *known = fields
+    compared, within = known or ((), ())  # of a log that is older than these
     return ChangeForm(
         kind,
         tuple(types),
@@ -154,6 +164,11 @@ def form_of(fields: Sequence[Any]) -> ChangeForm:
         frozenset(reads),
         _pairs(bounds),
         is_span,
+        tuple((name, op, slot) for name, op, slot in compared),
+        tuple(
+            (name, Domain(tuple(tuple(span) for span in ranges), has_null))
+            for name, ranges, has_null in within
+        ),
     )
 
 

@@ -7,7 +7,8 @@ the others one by one.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+import threading
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import overload
@@ -15,7 +16,10 @@ from typing import overload
 import numpy as np
 import numpy.typing as npt
 
-from tidemill.changes.model import Change
+from tidemill.changes.alike import Alike
+from tidemill.changes.analysis import Analysis, analysed, grouped, with_more
+from tidemill.changes.model import Change, ChangeForm
+from tidemill.changes.needed import Needed
 
 Numbers = npt.NDArray[np.int64]
 _NONE: Numbers = np.empty(0, dtype=np.int64)
@@ -30,6 +34,7 @@ class Pending(Sequence[Change]):
     lows: Numbers = field(default_factory=lambda: _NONE)
     highs: Numbers = field(default_factory=lambda: _NONE)
     uptos: Numbers = field(default_factory=lambda: _NONE)
+    base: Pending | None = None  # some of these, the first, by their forms already
 
     @classmethod
     def of(cls, changes: Sequence[Change]) -> Pending:
@@ -70,6 +75,7 @@ class Pending(Sequence[Change]):
             np.concatenate([self.lows, new.lows]),
             np.concatenate([self.highs, new.highs]),
             np.concatenate([self.uptos, new.uptos]),
+            self if "groups" in self.__dict__ else None,
         )
 
     def without(self, numbers: Collection[int]) -> Pending:
@@ -78,6 +84,27 @@ class Pending(Sequence[Change]):
             return self
         gone = np.isin(self.numbers, np.fromiter(numbers, np.int64, len(numbers)))
         return self._taken(np.flatnonzero(~gone))
+
+    @cached_property
+    def groups(self) -> Mapping[ChangeForm, Alike]:
+        """The changes by their forms."""
+        base = self.base
+        object.__setattr__(self, "base", None)
+        with _grouping:
+            if base is None:
+                return grouped(self.changes)
+            return with_more(base.groups, self.changes[len(base) :], len(base))
+
+    def analysed(self, needed: Needed) -> Analysis:
+        """What they are to a reader."""
+        return analysed(self.groups, len(self), needed)
+
+    def concerning(self, needed: Needed) -> Pending:
+        """Those that may matter to a reader."""
+        if not self.changes:
+            return self
+        found = self.analysed(needed).concerning
+        return self if len(found) == len(self) else self._taken(found)
 
     def reaching(self, low_us: int | None, high_us: int | None, after: int = 0) -> Pending:
         """Those that reach into a span of time, with numbers behind one."""
@@ -99,6 +126,7 @@ class Pending(Sequence[Change]):
         )
 
 
+_grouping = threading.Lock()  # groups share what they hold
 NOTHING_PENDING = Pending()
 
 

@@ -15,7 +15,7 @@ from typing import Protocol
 from sqlglot import exp
 
 from tidemill.catalog.model import History
-from tidemill.changes.describing import describe
+from tidemill.changes.describing import describe, left_out_lines
 from tidemill.federation.duck import Duck
 from tidemill.federation.explain_indexes import index_lines, join_lines, span_text, time_text
 from tidemill.federation.lookup import answer
@@ -90,6 +90,7 @@ def _scan_lines(selected: Selected, filled: Filled) -> list[str]:
         return lines + _as_of_lines(selected)
     lines += join_lines(scan.source, filled.joins)
     lines += _memory_lines(selected, filled)
+    lines += _change_lines(selected)
     history = _history(selected, filled)
     if history.files:
         lines += _file_lines(selected)
@@ -130,6 +131,17 @@ def _memory_lines(selected: Selected, filled: Filled) -> list[str]:
         f"rows: {found.rows_read:,} of {found.rows:,} selected"
     )
     return lines
+
+
+def _change_lines(selected: Selected) -> list[str]:
+    """What became of changes (UPDATE, DELETE) that wait."""
+    image, needed, wanted = selected.image, selected.needed, selected.wanted
+    if image is None or needed is None or wanted is None:
+        return []
+    lines = left_out_lines(image.view.waiting, needed, "rows in memory")
+    if image.history.files and image.view.changes:
+        lines += left_out_lines(image.view.changes, image.in_history(wanted, needed), "files")
+    return [f"  {line}" for line in lines]
 
 
 def _file_lines(selected: Selected) -> list[str]:

@@ -20,6 +20,7 @@ from sqlglot import exp
 
 from tidemill.catalog.model import Table
 from tidemill.catalog.store import Catalog
+from tidemill.changes.needed import Needed
 from tidemill.changes.values import Named
 from tidemill.clock import Clock, from_us
 from tidemill.errors import UnknownNameError, UnsupportedError
@@ -29,6 +30,7 @@ from tidemill.federation.duck import Duck
 from tidemill.federation.first_rows import first_of_parts, newest_matching
 from tidemill.federation.lookup import ROWS_MAX as LOOKUP_ROWS_MAX
 from tidemill.federation.lookup import answer, exact_conditions
+from tidemill.federation.needing import needed_of
 from tidemill.federation.planner import (
     FRAME,
     HOT,
@@ -53,10 +55,9 @@ from tidemill.hot.view import Condition, HotView, Selection, Wanted
 from tidemill.sql.fold import constant
 from tidemill.sql.names import position_of
 from tidemill.sql.params import Params, placeholder_key
-from tidemill.sql.predicates import Branch
 from tidemill.sql.travel import moment_us
 from tidemill.sql.windows import NowBounds
-from tidemill.stream.image import Look, look
+from tidemill.stream.image import Image, Look, bounds_of, look
 from tidemill.stream.pins import Pin, Pins
 from tidemill.stream.reader import Reader, in_both, newest_of_keys, past_wanted
 from tidemill.stream.relation import HistoryScan, side_sql
@@ -81,6 +82,8 @@ class Selected:
     reads: Reads | None = None
     keys: tuple[str, ...] = ()  # of the past of a table with keys: the newest row of each is wanted
     named: Mapping[str, pa.Table] = field(default_factory=dict)  # tables that ``files_sql`` reads
+    needed: Needed | None = None
+    image: Image | None = None
 
 
 @dataclass(frozen=True)
@@ -250,7 +253,8 @@ class Runner:
         scans = list(_scans(plan))
         views = {s.table.table_id: s.table for s in scans if s.kind == VIEW and s.table is not None}
         if not views:
-            return self.fill_at(plan, params, self._look(scans, at_us, horizons, params))
+            moment = self._look(scans, at_us, horizons, params, plan)
+            return self.fill_at(plan, params, moment)
         if (
             at_us is None
             and len(views) == 1
@@ -298,11 +302,13 @@ class Runner:
 
     def _look(
         self,
-        scans: Iterable[Scan],
+        scans: Sequence[Scan],
         at_us: int | None,
         horizons: Mapping[int, int | None] | None = None,
         params: Params = None,
+        plan: Plan | None = None,
     ) -> Moment:
+        """Look at the tables of scans; at what a plan needs of them, if they are all its own."""
         limits = dict(horizons or {})
         looks: dict[int, Look] = {}
         sides: dict[tuple[int, str], SideTable] = {}
@@ -317,12 +323,38 @@ class Runner:
                 side = hot.published.late if scan.kind == LATE else hot.published.rejected
                 sides[table_id, scan.kind] = side.hold()
             elif table_id not in looks:
-                looks[table_id] = found = look(hot, fixed)
+                needed = None
+                if plan is not None and hot.published.changes.new:
+                    needed = self._needed(scans, table_id, plan, params, at_us)
+                looks[table_id] = found = look(hot, fixed, needed)
                 clocks[scan.table.name.lower()] = found.now
                 limits.setdefault(table_id, found.horizon_us)
         now_us = self._clock.now_us() if at_us is None else at_us
         pin = self._pins.pin()  # after all looks
         return Moment(looks, sides, clocks, pin, params, now_us, began_s, limits)
+
+    def _needed(
+        self,
+        scans: Iterable[Scan],
+        table_id: int,
+        plan: Plan,
+        params: Params,
+        at_us: int | None,
+    ) -> list[Needed] | None:
+        """What scans need of a table, as far as that is known before anything is read; None if
+        all."""
+        own = [each for each in scans if each.table is not None and each.table.table_id == table_id]
+        if any(scan.kind != HOT or scan.as_of is not None for scan in own):
+            return None
+        values = plan.values(params)
+        if plan.bounds:
+            tables = (scan.table for scan in scans if scan.kind == HOT and scan.table is not None)
+            fixed = None if at_us is None else NowBounds(at_us, at_us)
+            clocks = {each.name.lower(): fixed or bounds_of(self._table(each)) for each in tables}
+            for bound in plan.bounds:
+                values[bound.name] = bound.value(lambda name: clocks[name.lower()])
+        known = Known(values, {})
+        return [needed_of(scan, asked_of(scan, known)) for scan in own]
 
     def _fill(self, plan: Plan, values: dict[str, object], moment: Moment) -> Filled:
         if plan.uses_now:
@@ -422,6 +454,7 @@ class Runner:
         if more:
             asked = replace(asked, asked=(*asked.asked, *more))
         wanted = wanted_of(table, asked, scan.with_seq, newest)
+        needed = needed_of(scan, asked)
         self._note_window(table, wanted)
         image = moment.looks[table.table_id].at(moment.pin.snapshot)
         if scan.as_of is not None:
@@ -430,15 +463,26 @@ class Runner:
         if newest is not None and image.is_settled:
             wanted = image.view.newest_only(wanted)  # files of older rows are ruled out, too
         elif scan.top is not None and image.is_settled:
-            has_files = bool(image.in_files(wanted, columns=_looked_at(scan)).files)
+            has_files = bool(image.in_files(wanted, needed=needed).files)
             ask = partial(self._ask, scan, known)
             wanted = newest_matching(scan, image.view, wanted, has_files, ask)
-        found = image.in_files(wanted, columns=_looked_at(scan))
+        found = image.in_files(wanted, needed=needed)
         named = Named()
         files_sql = found.sql(self._storage, table, scan.with_seq, named)
         reads = self._reads(scan, found)
         rows, selection = self._reader.in_memory(image, replace(wanted, newest=None))
-        return Selected(scan, rows, wanted, selection, found, files_sql, reads=reads, named=named)
+        return Selected(
+            scan,
+            rows,
+            wanted,
+            selection,
+            found,
+            files_sql,
+            reads=reads,
+            named=named,
+            needed=needed,
+            image=image,
+        )
 
     def _ask(self, scan: Scan, known: Known, sql: str, rows: pa.Table) -> pa.Table:
         """The answer of a query over rows that stand for a scan whose first rows are wanted."""
@@ -490,14 +534,6 @@ class Runner:
         hot = self._hot.get(table.table_id)
         if hot is not None:
             hot.windows.note_scan(self._clock.now_us(), hot.progress.now_us(), wanted)
-
-
-def _looked_at(scan: Scan) -> frozenset[str] | None:
-    """The columns that an answer depends on; None if on all."""
-    if scan.columns is None:
-        return None
-    asked = Branch(scan.conjuncts, scan.alternatives).leaves
-    return frozenset({*scan.columns, *(conjunct.column for conjunct in asked)})
 
 
 def paths_of(node: exp.Expr, values: Mapping[str, object]) -> list[str] | None:

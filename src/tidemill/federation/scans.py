@@ -46,11 +46,17 @@ def wanted_of(
     )
 
 
+def span_of(table: Table, asked: AskedBranch) -> tuple[int | None, int | None]:
+    """The span of time that is asked for, both ends included."""
+    found = _branch_of(table, asked)
+    return found.low_us, found.high_us
+
+
 def _branch_of(table: Table, asked: AskedBranch) -> Branch:
     low, high, conditions = _conditions_of(table, asked.asked)
     alternatives: list[Alternatives] = []
-    for either in asked.either:
-        branches = tuple(_branch_of(table, branch) for branch in either)
+    for some in asked.either:
+        branches = tuple(_branch_of(table, branch) for branch in some)
         if all(branch != Branch() for branch in branches):
             alternatives.append(branches)
             low, high = _narrow(low, high, _spans(branches))

@@ -19,6 +19,7 @@ from typing import TypeVar
 from tidemill.catalog.model import Index
 from tidemill.changes.model import Change
 from tidemill.changes.patching import Touched
+from tidemill.changes.pending import NOTHING_PENDING
 from tidemill.changes.resolving import resolve
 from tidemill.hot.block import Block
 from tidemill.hot.piece import Piece
@@ -65,7 +66,7 @@ def carry_out(found: Uncarried) -> Carried:
     pending, last = view.changes.added(changes), changes[-1].number
     touched = _touched(view, changes)
     if not touched:
-        settled = replace(view, changes=pending, last_change=last)
+        settled = replace(view, changes=pending, last_change=last, waiting=NOTHING_PENDING)
         return Carried(settled, changes, indexes)
     blocks = {old: _patched_block(old, touched, indexes) for old in view.blocks}
     blocks = {old: block for old, block in blocks.items() if block is not old}
@@ -79,6 +80,7 @@ def carry_out(found: Uncarried) -> Carried:
         tail=tuple(_replaced(view.tail, pieces)),
         changes=pending,
         last_change=last,
+        waiting=NOTHING_PENDING,
     )
     return Carried(settled, changes, indexes, touched, blocks, pieces)
 

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Sequence
 import numpy as np
 
 from tidemill.changes.model import Change
+from tidemill.changes.needed import Needed
 from tidemill.changes.patching import NO_SEQS, Seqs
 from tidemill.changes.pending import NOTHING_PENDING, Pending
 
@@ -22,6 +23,7 @@ class ChangeList:
         self.new: list[Change] = []
         self.last = 0
         self.saved = 0
+        self._waiting: Pending = NOTHING_PENDING
         self._change_bytes = 0
         self._deleted: list[Seqs] = []  # rows that are not moved yet
 
@@ -37,12 +39,30 @@ class ChangeList:
                 self.last = change.number
                 self._change_bytes += change.nbytes
 
+    @property
+    def waiting(self) -> Pending:
+        """The new ones."""
+        known = len(self._waiting)
+        if known < len(self.new):
+            self._waiting = self._waiting.added(self.new[known:])
+        return self._waiting
+
+    @property
+    def settled(self) -> int:
+        """The number of the last change that rows in memory have."""
+        return self.new[0].number - 1 if self.new else self.last
+
+    def concern(self, needed: Iterable[Needed]) -> bool:
+        """Whether any of the new ones may matter to one of some readers."""
+        return any(len(self.waiting.concerning(each)) for each in needed)
+
     def settle(self, changes: Sequence[Change], deleted: Seqs) -> None:
         """Rows in memory have these, the first of the new ones; ``deleted`` are gone."""
         if len(deleted):
             self._deleted.append(deleted)
         assert list(changes) == self.new[: len(changes)], "changes are carried out in their order"
         self.pending, self.new = self.pending.added(changes), self.new[len(changes) :]
+        self._waiting = NOTHING_PENDING
 
     def forget(self, numbers: Collection[int]) -> None:
         """No row needs these any more."""

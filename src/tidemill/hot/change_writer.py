@@ -3,8 +3,9 @@ for its size: it holds the table's write lock and counts with its numbers."""
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ from tidemill.changes.model import (
     plain_rows_of,
     span_of,
 )
+from tidemill.changes.needed import Needed
 from tidemill.clock import Clock
 from tidemill.config import EAGER
 from tidemill.hot import frame
@@ -41,6 +43,7 @@ class ChangeWriter:
         self._hot = hot
         self._clock = clock
         self.last_number = last_number
+        self.saving = threading.Lock()  # held while changes go from the log to the catalog
         self._carried = last_number  # at once, in files as well
         self._is_held_back = self._is_owing = False
 
@@ -176,10 +179,15 @@ class ChangeWriter:
         hot.environment.carry_out(hot)
         self._carried = max(self._carried, last)
 
-    def settle(self, log: Log) -> None:
-        """See to it that rows which changes deleted are gone: their keys are free."""
+    def settle(self, log: Log, batches: Iterable[pa.RecordBatch]) -> None:
+        """See to it that rows with the keys of batches are gone if changes deleted them: their keys
+        are free."""
         hot = self._hot
         if any(unit.change is not None for unit in hot.publisher.unpublished):
             hot._finish(log, log.written_ticket())
-        if hot.published.changes.new:
+        if not hot.published.changes.new:
+            return
+        table = hot.table
+        keys = [Needed.of_keys(each, table.primary_key, table.time_column) for each in batches]
+        if hot.published.settled(keys) is None:
             hot.publisher.settled_view()

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from tidemill.catalog.commits import ChangeSet, SeqRange
 from tidemill.catalog.model import Snapshot
 from tidemill.changes.model import Change, unpack
+
+
+class SetsOf(Protocol):
+    """Gives a table's sets of changes: those that are needed, or all that are known."""
+
+    def __call__(self, table_id: int, *, is_live: bool = True) -> Sequence[ChangeSet]: ...
 
 
 @dataclass(frozen=True)
@@ -27,13 +34,14 @@ class HistoryNumbers:
     def of(
         cls,
         snapshot: Snapshot,
-        sets_of: Callable[[int], Sequence[ChangeSet]],
+        sets_of: SetsOf,
         table_id: int,
     ) -> HistoryNumbers:
         history = snapshot.history(table_id)
         loaded = tuple(SeqRange(each.first_seq, each.last_seq) for each in history.reservations)
         sets = sets_of(table_id)
-        known = [each.last_number for each in sets]
+        # A number is never given again, nor is a set with those that nothing needs any more.
+        known = [each.last_number for each in sets_of(table_id, is_live=False)]
         last = max([*known, *(file.changed for file in history.files)], default=0)
         changes = tuple(change for each in sets for change in unpack(each.body))
         return cls(history.moved_seq, history.reserved_seq, loaded, changes, last)

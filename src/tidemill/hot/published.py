@@ -16,7 +16,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from tidemill.catalog.model import Index, Table
+from tidemill.changes.needed import Needed
 from tidemill.changes.patching import Seqs
+from tidemill.changes.pending import Pending
 from tidemill.hot.block import BLOCK_ROWS, BLOCK_ROWS_MAX, Block, make_block
 from tidemill.hot.carrying import Carried, Uncarried
 from tidemill.hot.change_list import ChangeList
@@ -224,14 +226,23 @@ class Published:
                     self.expired_rows,
                     self._expired_us,
                     self.changes.pending,
-                    self.changes.last,
+                    self.changes.settled,
+                    self.changes.waiting,
                 )
             return self._view
 
-    def settled(self) -> HotView | None:
-        """What is published now; None if changes wait to be carried out before."""
+    def settled(self, needed: Iterable[Needed] | None = None) -> HotView | None:
+        """What is published now; None if changes wait to be carried out before, by those that
+        concern what is ``needed`` (None: everything)."""
         with self.lock:
-            return None if self.changes.new else self.view()
+            if self.changes.new and (needed is None or self.changes.concern(needed)):
+                return None
+            return self.view()
+
+    def every_change(self) -> Pending:
+        """The changes that rows may need, in memory or in files."""
+        with self.lock:
+            return self.changes.pending.added(self.changes.new)
 
     def replaced_up_to(self, seq: int) -> frozenset[int]:
         """The rows up to a sequence number that were replaced and not moved."""

@@ -26,6 +26,7 @@ import pyarrow as pa
 
 from tidemill.catalog.model import Index, Package, Table
 from tidemill.changes.model import Change, change_fields
+from tidemill.changes.needed import Needed
 from tidemill.clock import Clock
 from tidemill.errors import ClosedError
 from tidemill.hot import frame
@@ -130,9 +131,10 @@ class HotTable:
         waiting = max(publisher.bytes_written - publisher.bytes_published, 0)
         return self.published.nbytes + young + waiting
 
-    def view(self) -> HotView:
-        """What is published now, held still; with all changes."""
-        view = self.published.settled()
+    def view(self, needed: Sequence[Needed] | None = None) -> HotView:
+        """What is published now, held still; with all changes, or at least with those that concern
+        what is needed."""
+        view = self.published.settled(needed)
         return self.publisher.settled_view() if view is None else view
 
     # -- append
@@ -152,7 +154,7 @@ class HotTable:
                     break
                 if self._room.fits(nbytes):
                     if self.primary is not None:
-                        self.changing.settle(log)
+                        self.changing.settle(log, accepted.batches)
                     result = self._sort(accepted)
                     point("append.checked")
                     ticket = self._write(log, accepted, result)

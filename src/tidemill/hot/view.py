@@ -64,6 +64,7 @@ class HotView:
     expired_us: int = BEFORE_ALL_US  # no row of them is newer
     changes: Pending = NOTHING_PENDING  # which rows in files may need; those here have them
     last_change: int = 0  # the number of the last change that rows here have
+    waiting: Pending = NOTHING_PENDING  # which they lack, and its reader does not need
 
     def after(self, moved_seq: int) -> HotView:
         """The view without rows that a newer snapshot of the catalog finds in history."""

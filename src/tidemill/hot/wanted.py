@@ -52,6 +52,11 @@ class Wanted:
     horizon_us: int | None = None
     alternatives: tuple[Alternatives, ...] = ()
 
+    @property
+    def span(self) -> tuple[int | None, int | None]:
+        """The span of time, both ends included."""
+        return self.low_us, self.high_us
+
     def within(self, horizon_us: int | None) -> Wanted:
         """The same, of rows that may be seen."""
         if horizon_us is None:

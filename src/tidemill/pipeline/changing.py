@@ -25,7 +25,7 @@ from tidemill.hot.crash import point
 from tidemill.hot.table import HotTable
 from tidemill.pipeline.job import JobContext, Nothing, Outcome, Uncommitted, Written
 from tidemill.pipeline.rewriting import RewriteTask, Rewritten, rewrite_files
-from tidemill.pipeline.saving import saved, unsaved
+from tidemill.pipeline.saving import saving
 from tidemill.stream.image import look
 from tidemill.stream.relation import scan_of
 
@@ -99,12 +99,10 @@ class CarryOutJob:
 
     def commit(self, written: tuple[CarryOut, Rewritten]) -> Outcome[None]:
         plan, found = written
-        with self.catalog.transaction() as change:
-            changes = unsaved(self.hot, plan.changed)
+        with saving(self.hot, plan.changed) as changes, self.catalog.transaction() as change:
             commit = FileCommit(found.files, plan.dropped, changes=changes)
             change.commit_files(self.table_id, commit)
         point("change.committed")
-        saved(self.hot, plan.changed)
         forget_done(self.hot, self.catalog)
         return found.outcome
 

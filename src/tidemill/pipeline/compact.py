@@ -44,7 +44,7 @@ from tidemill.hot.crash import point
 from tidemill.hot.table import HotTable
 from tidemill.pipeline.job import JobContext, Nothing, OfTable, Outcome, Uncommitted, Written
 from tidemill.pipeline.rewriting import RewriteTask, Rewritten, rewrite_files
-from tidemill.pipeline.saving import changes_of, saved, unsaved
+from tidemill.pipeline.saving import changes_of, saving
 from tidemill.pipeline.spans import spans_of, touches
 from tidemill.stream.relation import scan_of
 
@@ -275,13 +275,11 @@ class CompactJob(OfTable):
         return Written(made, self.commit)
 
     def commit(self, written: Rewritten) -> Outcome[None]:
-        with self.catalog.transaction() as change:
-            changes = () if self.hot is None else unsaved(self.hot, written.changed)
+        held = saving(self.hot, written.changed)
+        with held as changes, self.catalog.transaction() as change:
             commit = FileCommit(written.files, written.dropped, changes=changes)
             change.commit_files(self.table_id, commit)
         point("compact.committed")
-        if self.hot is not None:
-            saved(self.hot, written.changed)
         return written.outcome
 
 

@@ -124,7 +124,7 @@ def carry_out(now: Situation) -> Iterator[DueJob]:
     """Changes that readers of files look through: once they are many, or old."""
     for table in now.with_history() if now.allows_tidying else ():
         hot = now.tables[table.table_id]
-        changes = hot.published.changes.pending
+        changes = hot.published.every_change()
         if not changes or now.is_pending(table.table_id, "change"):
             continue
         history = now.snapshot.history(table.table_id)

@@ -146,7 +146,7 @@ class Keeping:
         forget_done(hot, self._catalog)
 
     def _files_to_change(self, hot: HotTable) -> bool:
-        changes = hot.view().changes
+        changes = hot.published.every_change()
         history = self._catalog.snapshot().history(hot.table.table_id)
         return bool(files_to_change(history, changes))
 

@@ -64,7 +64,7 @@ from tidemill.pipeline.digesting import (
 )
 from tidemill.pipeline.fixing import fix_partition, follow_table
 from tidemill.pipeline.job import JobContext, Outcome, Written
-from tidemill.pipeline.saving import saved, unsaved
+from tidemill.pipeline.saving import saving
 from tidemill.plain_rows import batch_of_rows
 from tidemill.stream.leaving import NO_ROWS, Leaving, Live, Seqs, leaving
 from tidemill.types import SEQ
@@ -263,7 +263,8 @@ class MoveJob:
         move, rows = written.move, written.move.leaving
         if rows.upto_seq > rows.after_seq:
             packages = self.hot.packages  # the log that knows of them may go
-            with self.catalog.transaction() as change:
+            held = saving(self.hot, rows.changed)
+            with held as changes, self.catalog.transaction() as change:
                 fix_partition(change, self.table_id, written.files)
                 commit = FileCommit(
                     written.files,
@@ -272,7 +273,7 @@ class MoveJob:
                     progress=json.dumps({"offsets": self.hot.offsets.newest()}),
                     packages=packages,
                     marks=self.hot.marks.up_to(rows.upto_seq),
-                    changes=unsaved(self.hot, rows.changed),
+                    changes=changes,
                 )
                 change.commit_files(self.table_id, commit)
                 digested = written.digested
@@ -280,7 +281,6 @@ class MoveJob:
             point("move.committed")
             follow_table(self.hot, self.catalog)
             self.hot.settle_packages(packages)
-            saved(self.hot, rows.changed)
             rows.release(self.hot)
             forget_done(self.hot, self.catalog)
             point("move.released")

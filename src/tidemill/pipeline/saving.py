@@ -3,6 +3,8 @@ catalog, so that a restart knows them and the log may go."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tidemill.catalog.commits import ChangeSet
@@ -28,15 +30,19 @@ def changes_of(hot: HotTable | None) -> HeldChanges:
     return HeldChanges(view.changes, view.last_change)
 
 
-def unsaved(hot: HotTable, upto: int) -> tuple[ChangeSet, ...]:
-    """The changes up to a number that the catalog does not know of yet."""
-    first = hot.published.changes.saved + 1
-    if upto < first:
-        return ()
-    own = [change for change in hot.published.changes.pending if first <= change.number <= upto]
-    return (ChangeSet(first, upto, pack(own)),)
-
-
-def saved(hot: HotTable, upto: int) -> None:
-    """The catalog knows of them now."""
-    hot.published.changes.saved = max(hot.published.changes.saved, upto)
+@contextmanager
+def saving(hot: HotTable | None, upto: int) -> Iterator[tuple[ChangeSet, ...]]:
+    """Gives the changes up to a number that the catalog does not know of yet, for a transaction
+    inside; once that is over it knows of them. One transaction at a time."""
+    if hot is None:
+        yield ()
+        return
+    with hot.changing.saving:
+        changes = hot.published.changes
+        first = changes.saved + 1
+        if upto < first:
+            yield ()
+            return
+        own = [change for change in changes.pending if first <= change.number <= upto]
+        yield (ChangeSet(first, upto, pack(own)),)
+        changes.saved = upto

@@ -11,12 +11,24 @@ subquery, chance, another table.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 
 from sqlglot import exp
 
 from tidemill.accept.single import converter_of
 from tidemill.catalog.model import Table
+from tidemill.changes.domains import (
+    NOT_NULL,
+    NULL,
+    Domain,
+    both,
+    compared,
+    either,
+    listed,
+    not_listed,
+    starting_with,
+)
 from tidemill.changes.model import ChangeForm, Correction, Text
 from tidemill.changes.values import literal_of
 from tidemill.sql.comparisons import parts_of_and
@@ -28,6 +40,7 @@ from tidemill.types import Column, quote
 _MIRRORED: dict[type[exp.Expr], str] = {exp.GT: "<", exp.GTE: "<=", exp.LT: ">", exp.LTE: ">="}
 _OPERATORS: dict[type[exp.Expr], str] = {exp.GT: ">", exp.GTE: ">=", exp.LT: "<", exp.LTE: "<="}
 _COMPARISONS: dict[type[exp.Expr], str] = {**_OPERATORS, exp.EQ: "=", exp.NEQ: "<>"}
+_OPPOSITE = {"=": "<>", "<>": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 
 
 class _MustNotWait(Exception):
@@ -107,6 +120,8 @@ class _Former:
         if len(set(names)) < len(names):
             raise _MustNotWait  # DuckDB says what is wrong
         keys: list[tuple[str, int]] = []
+        compared_: list[tuple[str, str, int]] = []
+        within: dict[str, Domain] = {}
         bounds: list[tuple[str, int]] = []
         pieces: list[Text] = []
         is_span = kind == "delete"
@@ -115,6 +130,7 @@ class _Former:
             found = self._compared(part)
             if found is None:
                 pieces.append((self._safe(part),))
+                within = both(within, self._domains(part))
                 is_span = False
                 continue
             for name, op, slot in found:
@@ -125,6 +141,7 @@ class _Former:
                     keys.append((name, slot))
                 else:
                     pieces.append((f"r.{quote(name)} {op} ", slot))
+                    compared_.append((name, op, slot))
                 is_span = is_span and is_time and op != "="
         return Deferred(
             ChangeForm(
@@ -136,6 +153,8 @@ class _Former:
                 frozenset(self.reads),
                 tuple(bounds),
                 is_span,
+                tuple(compared_),
+                tuple(sorted(within.items())),
             ),
             tuple(self.slots),
         )
@@ -221,6 +240,10 @@ class _Former:
             column = self._read(part.this)
             low, high = (self._constant(part.args[end], column) for end in ("low", "high"))
             return f"(r.{quote(column.name)} BETWEEN {low} AND {high})"
+        if isinstance(part, exp.Like) and isinstance(part.this, exp.Column):
+            column, pattern = self._read(part.this), part.expression
+            if column.type.name == "VARCHAR" and _is_text(pattern):
+                return f"(r.{quote(column.name)} LIKE {self._constant(pattern, column)})"
         if isinstance(part, (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE)):
             return self._safe_comparison(part)
         raise _MustNotWait
@@ -249,6 +272,69 @@ class _Former:
         value = _value(Slot(column, node), None, self.now_us)
         return literal_of(value, column.type.name)
 
+    # -- what such a condition says of single columns
+
+    def _domains(self, part: exp.Expr) -> dict[str, Domain]:
+        """The values that columns have where a condition holds; of others, any."""
+        if isinstance(part, exp.Paren):
+            return self._domains(part.this)
+        if isinstance(part, exp.And):
+            return both(self._domains(part.this), self._domains(part.expression))
+        if isinstance(part, exp.Or):
+            return either(self._domains(part.this), self._domains(part.expression))
+        if isinstance(part, exp.Not):
+            return self._negated(part.this)
+        found = self._of_column(part)
+        return {} if found is None else {found[0].name: found[1]}
+
+    def _of_column(self, part: exp.Expr) -> tuple[Column, Domain] | None:
+        """The values of a column for which a condition can hold; None if it has another form."""
+        if isinstance(part, exp.Paren):
+            return self._of_column(part.this)
+        if isinstance(part, exp.Column):
+            return self._column(part), compared("=", True)
+        if not isinstance(part.this, exp.Column):
+            return None
+        column = self._column(part.this)
+        if isinstance(part, exp.Is):
+            if isinstance(part.expression, exp.Null):
+                return column, NULL
+            return column, compared("=", bool(part.expression.this))
+        if isinstance(part, exp.In):
+            return column, listed([self._plain(each, column) for each in part.expressions])
+        if isinstance(part, exp.Between):
+            low, high = (self._plain(part.args[end], column) for end in ("low", "high"))
+            return column, compared(">=", low) & compared("<=", high)
+        if isinstance(part, exp.Like):
+            return column, _like(part.expression.name)
+        sign = _COMPARISONS.get(type(part))
+        if sign is None or isinstance(part.args.get("expression"), exp.Column):
+            return None
+        return column, compared(sign, self._plain(part.expression, column))
+
+    def _negated(self, part: exp.Expr) -> dict[str, Domain]:
+        """The values that columns have where a condition surely does not hold."""
+        if isinstance(part, exp.Paren):
+            return self._negated(part.this)
+        if not isinstance(part.this, exp.Column):
+            return {}
+        column = self._column(part.this)
+        if isinstance(part, exp.Is) and isinstance(part.expression, exp.Null):
+            return {column.name: NOT_NULL}
+        if isinstance(part, exp.In):
+            values = [self._plain(each, column) for each in part.expressions]
+            return {column.name: not_listed(values)}
+        if isinstance(part, exp.Between):
+            low, high = (self._plain(part.args[end], column) for end in ("low", "high"))
+            return {column.name: compared("<", low) | compared(">", high)}
+        sign = _COMPARISONS.get(type(part))
+        if sign is None or isinstance(part.args.get("expression"), exp.Column):
+            return {}
+        return {column.name: compared(_OPPOSITE[sign], self._plain(part.expression, column))}
+
+    def _plain(self, node: exp.Expression, column: Column) -> object:
+        return _value(Slot(column, node), None, self.now_us)
+
     # -- names
 
     def _read(self, node: exp.Column) -> Column:
@@ -275,6 +361,15 @@ def _is_list(part: exp.In) -> bool:
     return bool(part.expressions) and not any(
         part.args.get(name) for name in ("query", "unnest", "field")
     )
+
+
+def _is_text(node: exp.Expr) -> bool:
+    return isinstance(node, exp.Literal) and bool(node.args.get("is_string"))
+
+
+def _like(pattern: str) -> Domain:
+    """The texts that may be like a pattern, by its beginning."""
+    return starting_with(re.split("[%_]", pattern, maxsplit=1)[0])
 
 
 def _joined(pieces: list[Text]) -> Text:

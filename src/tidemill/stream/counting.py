@@ -53,7 +53,7 @@ class LiveRows:
         read = [*files, *removed.deletes]
         check_files(self._storage, table.name, read, [*names, SEQ])
         times = retained(table, horizon_us)
-        scan = FileScan(tuple(files), removed, times=times, changes=changes)
+        scan = FileScan(tuple(files), removed, times=times, changes=tuple(changes))
         named = Named()
         text = scan.sql(self._storage, table, names, named=named)
         counted, _ = self._duck.query(f"SELECT count(*) FROM ({text})", {}, named)

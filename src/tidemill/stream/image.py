@@ -11,8 +11,9 @@ It is taken in three steps, whose order is the rule:
 
 A statement looks at all its tables before it takes the snapshot, so they are of one moment.
 
-The rows in memory have all changes (UPDATE, DELETE) that came before the look; those in files get
-them while they are read, and the changes come from the look as well, with the view.
+The rows in memory have all changes (UPDATE, DELETE) that came before the look, or at least those
+that concern the reader; those in files get them while they are read, and the changes come from the
+look as well, with the view.
 
 What no longer counts is part of the image: rows of files that rows in memory replaced or that
 files of deletes name, and rows in memory that a load replaced just now, whose file of deletes the
@@ -21,7 +22,7 @@ snapshot has and memory has not carried out (``pending``).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -29,7 +30,8 @@ import pyarrow as pa
 from tidemill.catalog.model import DataFile, History, Snapshot, Table
 from tidemill.changes.files import may_touch
 from tidemill.changes.model import Change
-from tidemill.changes.relevance import concerning
+from tidemill.changes.needed import EVERYTHING, NO_COLUMNS, Needed
+from tidemill.changes.pending import Pending
 from tidemill.clock import DATETIME_US_MAX, DATETIME_US_MIN
 from tidemill.history.reading import file_span
 from tidemill.history.window import Window
@@ -84,13 +86,13 @@ class Image:
         self,
         wanted: Wanted,
         seq_range: SeqRange | None = None,
-        columns: Iterable[str] | None = None,
+        needed: Needed = EVERYTHING,
     ) -> HistoryScan:
-        """What a scan of some columns (None: of all) reads of history; with a range, rows of these
-        numbers only."""
+        """What a scan reads of history; with a range, rows of these numbers only. ``needed`` says
+        what it makes of the rows."""
         if not self.history.files:
             return NO_FILES
-        changes = self._concerning(wanted, columns)
+        changes = self.concerning(wanted, needed)
         removed = Removed.of((), self.view.removed)
         part = pruned_scan(self.history, wanted, removed, changes)
         times = retained(self.table, wanted.horizon_us)
@@ -98,20 +100,21 @@ class Image:
         part = replace(part, times=times, window=window, seq_range=seq_range)
         return HistoryScan((part,), 0 if part.pruned is None else part.pruned.total_files)
 
-    def changes_in_files(self) -> tuple[Change, ...]:
+    def changes_in_files(self) -> Sequence[Change]:
         """The changes on which it depends which rows of files there are."""
-        pending = self._concerning(Wanted(), ())
+        pending = self.concerning(Wanted(), NO_COLUMNS)
         return pending if any(may_touch(c, f) for c in pending for f in self.history.files) else ()
 
-    def _concerning(self, wanted: Wanted, columns: Iterable[str] | None) -> tuple[Change, ...]:
+    def concerning(self, wanted: Wanted, needed: Needed) -> Pending:
         """The changes that rows of files may need for a scan."""
         pending = self.view.changes
         if not pending:
-            return ()
-        low_us, high_us = file_span(self.history)
-        low_us = low_us if wanted.low_us is None else max(low_us, wanted.low_us)
-        high_us = high_us if wanted.high_us is None else min(high_us, wanted.high_us)
-        return concerning(pending.reaching(low_us, high_us), columns)
+            return pending
+        return pending.concerning(self.in_history(wanted, needed))
+
+    def in_history(self, wanted: Wanted, needed: Needed) -> Needed:
+        """What a scan makes of rows of files."""
+        return needed.within(*file_span(self.history)).within(*wanted.span)
 
     def in_memory(self, wanted: Wanted, deletes: Deletes) -> tuple[pa.Table, Selection | None]:
         """The rows in memory that a scan can need, and how they were selected; without the latter
@@ -130,11 +133,14 @@ def _window(table: Table, wanted: Wanted) -> Window | None:
     return Window(table.get_column(table.time_column), wanted.low_us, wanted.high_us)
 
 
-def look(hot: HotTable, now: NowBounds | None = None) -> Look:
-    """Look at a table; ``now`` is another moment that counts as now."""
+def look(
+    hot: HotTable, now: NowBounds | None = None, needed: Sequence[Needed] | None = None
+) -> Look:
+    """Look at a table; ``now`` is another moment that counts as now. Changes that do not concern
+    what is ``needed`` (None: everything) may go on waiting."""
     now = now or bounds_of(hot)
     applied = hot.applied_deletes
-    return Look(hot, now, horizon_of(hot, now), applied, hot.view())
+    return Look(hot, now, horizon_of(hot, now), applied, hot.view(needed))
 
 
 def bounds_of(hot: HotTable) -> NowBounds:

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tidemill.catalog.model import NewFile, Snapshot
+from tidemill.changes.needed import Needed
 from tidemill.changes.values import Named, registered
 from tidemill.history.checking import check_files
 from tidemill.history.storage import Storage
@@ -58,11 +59,12 @@ class Keys:
     def in_files(self, hot: HotTable, batch: pa.RecordBatch) -> dict[Key, int]:
         """The keys of a batch that files hold, with the number of the row that has each. Most
         batches are newer than any file."""
-        image = look(hot).at(self.snapshot())
         table = hot.table
+        needed = Needed.of_keys(batch, table.primary_key, table.time_column)
+        image = look(hot, needed=[needed]).at(self.snapshot())
         if not image.history.files or hot.primary is None or table.time_column is None:
             return {}
-        scan = image.in_files(_span_of(batch, table.time_column))
+        scan = image.in_files(_span_of(batch, table.time_column), needed=needed)
         if not scan.files:
             return {}
         wanted = pa.Table.from_batches([batch]).select(list(hot.primary.columns))

@@ -1,7 +1,7 @@
 """``tidemill.changes``: the updates and deletes of streams that some rows do not have yet.
 
-A change is *new* until the table is read; then rows in memory have it, and it is
-*pending* for as long as files may need it, or rows in memory, which move as they came.
+A change is *new* until somebody reads rows that it may concern; then rows in memory have it, and it
+is *pending* for as long as files may need it, or rows in memory, which move as they came.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from tidemill.catalog.model import FILE_ROWS
 from tidemill.changes.describing import condition_of, sets_of
 from tidemill.changes.files import touching
 from tidemill.changes.model import EVER_US, Change
-from tidemill.changes.pending import Pending
 from tidemill.hot.table import HotTable
 from tidemill.system.arrow import Row, make_table_of_rows
 from tidemill.system.state import State
@@ -33,8 +32,7 @@ def changes(state: State) -> pa.Table:
 
 def _changes(state: State, hot: HotTable) -> list[Row]:
     with hot.published.lock:
-        known, new = hot.published.changes.pending, tuple(hot.published.changes.new)
-    every = Pending.of([*known, *new])
+        known, every = hot.published.changes.pending, hot.published.every_change()
     history = state.snapshot().history(hot.table.table_id)
     files = np.zeros(len(every), dtype=np.int64)
     for file in history.files if len(every) else ():

@@ -31,7 +31,7 @@ def indexes(state: State) -> pa.Table:
     rows: list[Row] = []
     for table in state.tables():
         hot = state.hot.get(table.table_id)
-        blocks = hot.view().blocks if hot else ()
+        blocks = hot.published.view().blocks if hot else ()
         for index in table.indexes:
             held = [block.directories.get(index.index_id) for block in blocks]
             rows.append(

@@ -81,7 +81,7 @@ def blocks(state: State) -> pa.Table:
 
 
 def _blocks(hot: HotTable) -> list[Row]:
-    view = hot.view()
+    view = hot.published.view()
     rows: list[Row] = [
         {
             "block_id": block.block_id,

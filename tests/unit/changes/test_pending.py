@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from tidemill.changes.files import changed_files
 from tidemill.changes.model import EVER_US, Change, ChangeForm
+from tidemill.changes.needed import Needed
 from tidemill.changes.pending import NOTHING_PENDING, Pending
-from tidemill.changes.relevance import concerning
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,11 @@ def test_a_load_that_came_later_is_spared() -> None:
 
 def test_updates_of_columns_that_nobody_reads_do_not_matter() -> None:
     a, b, c, gone = update(1, "a"), update(2, "b", "a"), update(3, "c"), delete(4)
-    assert concerning([a, b, c], {"c"}) == (c,)
-    assert concerning([a, b, c], {"B"}) == (a, b)  # b depends on a
-    assert concerning([a, b, c, gone], {"d"}) == (gone,)
-    assert concerning([a, b, c], None) == (a, b, c)
+
+    def concerning(changes: list[Change], columns: set[str] | None) -> list[Change]:
+        return list(Pending.of(changes).concerning(Needed.of(columns)))
+
+    assert concerning([a, b, c], {"c"}) == [c]
+    assert concerning([a, b, c], {"B"}) == [a, b]  # b depends on a
+    assert concerning([a, b, c, gone], {"d"}) == [gone]
+    assert concerning([a, b, c], None) == [a, b, c]

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidemill.catalog.model import NewFile, Table
+from tidemill.changes.values import Named
 from tidemill.history.storage import Storage
 from tidemill.history.writing import WriteSpec, write_deletes
 from tidemill.stream.relation import FileScan, HistoryScan, TimeRange
@@ -148,6 +149,6 @@ def test_a_scan_gives_the_rows_that_count(
     with storage.connect() as duck:
         assert numbers(duck, scan.sql(storage, table)) == expected
         parts = HistoryScan((scan,), len(files)).split(2)
-        texts = [part.sql(storage, table, False) for part in parts]
+        texts = [part.sql(storage, table, False, Named()) for part in parts]
         found = [n for text in texts if text is not None for n in numbers(duck, text)]
         assert sorted(found) == expected
