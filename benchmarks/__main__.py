@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 from benchmarks import (
     aim,
+    changes,
     history_queries,
     hot_queries,
     ingest,
@@ -33,6 +34,7 @@ BENCHMARKS: dict[str, Callable[[Options], Report]] = {
     "history_queries": history_queries.run,
     "mixed": mixed.run,
     "aim": aim.run,
+    "changes": changes.run,
     "tpch_stream": tpch_stream.run,
     "views_micro": views_micro.run,
 }

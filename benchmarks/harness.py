@@ -83,9 +83,9 @@ def parse_options(arguments: Sequence[str], names: Sequence[str] = ()) -> tuple[
         default=0,
         help="history_queries: rows under the key lookup (--rows)",
     )
-    parser.add_argument("--parts", default="", help="mixed: only these, by comma: fig19,fig21,…")
+    parser.add_argument("--parts", default="", help="mixed, changes: only these, by comma: fig19,…")
     parser.add_argument(
-        "--seconds", type=float, default=0.0, help="mixed: of each run of Fig. 19 to 21"
+        "--seconds", type=float, default=0.0, help="mixed, changes: of each run of the figures"
     )
     parser.add_argument("--folder", help="where the data lies while it runs (default: temporary)")
     given = parser.parse_args(arguments)

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
+from math import ceil, floor, log10
 
 WIDTH, HEIGHT = 560, 300
 LEFT, RIGHT, TOP, BOTTOM = 62, 78, 54, 40
 TICKS = 5
 INK, FAINT, SHADE = "#24292f", "#d0d7de", "#dbe7f3"
-COLOURS = ("#0b5cad", "#d1480f", "#2a7d2e", "#8250df")
+COLOURS = ("#0b5cad", "#d1480f", "#2a7d2e", "#8250df", "#9a6700", "#57606a")
 FONT = "font-family='Helvetica, Arial, sans-serif'"
 
 
@@ -30,7 +31,8 @@ class Series:
 
 @dataclass(frozen=True)
 class Chart:
-    """One chart. ``shade`` has an axis of its own, on the right; ``limit`` is a dashed line."""
+    """One chart. ``shade`` has an axis of its own, on the right; ``limit`` is a dashed line.
+    ``is_log``: a step upwards is ten times as much."""
 
     title: str
     unit: str
@@ -39,6 +41,7 @@ class Chart:
     shade: Series | None = None
     shade_unit: str = ""
     limit: float | None = None
+    is_log: bool = False
 
 
 def panels(charts: Sequence[Chart]) -> str:
@@ -68,6 +71,21 @@ class _Axis:
         return self._start + share * (self._end - self._start)
 
 
+class _LogAxis(_Axis):
+    """The same with powers of ten at equal distances; what is smaller than all stands below."""
+
+    def __call__(self, value: float) -> float:
+        low, high = log10(self.low), log10(self.high)
+        share = (log10(max(value, self.low)) - low) / (high - low)
+        return self._start + share * (self._end - self._start)
+
+
+def _log_axis(values: Sequence[float]) -> _LogAxis:
+    known = [value for value in values if value > 0] or [1.0]
+    low, high = 10.0 ** floor(log10(min(known))), 10.0 ** ceil(log10(max(known)))
+    return _LogAxis(low, high if high > low else 10 * low, HEIGHT - BOTTOM, TOP)
+
+
 def _draw(chart: Chart) -> list[str]:
     plotted = [*chart.series, *([chart.shade] if chart.shade else [])]
     xs = [value for series in plotted for value in series.x]
@@ -77,7 +95,7 @@ def _draw(chart: Chart) -> list[str]:
     # A limit far above everything would only flatten the chart.
     limit = chart.limit if chart.limit is not None and highest > chart.limit / 4 else None
     top = nice_end(1.02 * max(highest, limit or 0))
-    y = _Axis(0, top, HEIGHT - BOTTOM, TOP)
+    y = _log_axis(ys) if chart.is_log else _Axis(0, top, HEIGHT - BOTTOM, TOP)
     drawn = [
         f"<text x='{LEFT}' y='20' font-size='14' font-weight='bold'>{escape(chart.title)}</text>"
     ]
@@ -97,7 +115,7 @@ def _draw(chart: Chart) -> list[str]:
 
 def _grid(y: _Axis, unit: str) -> list[str]:
     drawn = []
-    for value in _ticks(y.high):
+    for value in _powers(y) if isinstance(y, _LogAxis) else _ticks(y.high):
         at = y(value)
         drawn.append(
             f"<line x1='{LEFT}' x2='{WIDTH - RIGHT}' y1='{at:.1f}' y2='{at:.1f}' stroke='{FAINT}'/>"
@@ -178,6 +196,11 @@ def _ticks(high: float) -> list[float]:
     return [number * step for number in range(int(high / step + 1e-9) + 1)]
 
 
+def _powers(axis: _Axis) -> list[float]:
+    first, last = round(log10(axis.low)), round(log10(axis.high))
+    return [10.0**power for power in range(first, last + 1)]
+
+
 def _step(length: float) -> float:
     """A round distance of which about ``TICKS`` make up a length."""
     rough = length / TICKS
@@ -190,6 +213,8 @@ def _short(value: float) -> str:
     >>> _short(200_000), _short(0.1 + 0.2), _short(5.0)
     ('200k', '0.3', '5')
     """
+    if abs(value) >= 1_000_000:
+        return f"{value / 1_000_000:g}M"
     if abs(value) >= 1_000:
         return f"{value / 1_000:g}k"
     return f"{value:.6g}"

@@ -67,7 +67,47 @@ def test_a_view_made_after_a_change(db: Database) -> None:
     db.sql("FLUSH t")
     db.sql("DELETE FROM t WHERE k = 4")
     db.sql(f"CREATE MATERIALIZED VIEW m AS {QUERY}")
+    db.sql("REFRESH MATERIALIZED VIEW m")
     assert sorted(db.sql("SELECT * FROM m").fetchall()) == sorted(db.sql(QUERY).fetchall())
+    assert by_query(db) == 0
+
+
+def by_query(db: Database) -> int:
+    """How often a view was answered by its query."""
+    (live,) = db._views.live()
+    return live.costs.by_query
+
+
+def test_a_view_is_no_query_once_its_files_have_the_changes(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Changed partitions are digested again; a state in memory is made again."""
+    monkeypatch.setattr("tidemill.views.follower.RESTS", 0)
+    flush(db, "t")
+    db.sql(f"CREATE MATERIALIZED VIEW m AS {QUERY}")
+    db.sql("REFRESH MATERIALIZED VIEW m")
+
+    def check(queries: int) -> None:
+        assert sorted(db.sql("SELECT * FROM m").fetchall()) == sorted(db.sql(QUERY).fetchall())
+        assert by_query(db) == queries
+
+    check(0)
+    db.sql("UPDATE t SET v = 1000 WHERE k = 3 AND ts < TIMESTAMP '2024-03-01 12:30:00'")
+    check(1)
+    db.sql("REFRESH MATERIALIZED VIEW m")
+    check(1)
+    db.sql("DELETE FROM t WHERE v = 1000")
+    db.sql("REFRESH MATERIALIZED VIEW m")
+    check(1)
+    db.append("t", [row(n) | {"ts": NOON + dt.timedelta(days=1, minutes=n)} for n in range(20)])
+    check(1)
+    db.sql("DELETE FROM t WHERE k = 2 AND ts > TIMESTAMP '2024-03-02'")  # in memory
+    check(1)
+    flush(db, "t")
+    check(1)
+    db.sql("DELETE FROM t WHERE ts < TIMESTAMP '2024-03-01 13:00:00'")
+    db.sql("REFRESH MATERIALIZED VIEW m")
+    check(1)
 
 
 def test_a_kept_query_goes_on_with_rows_as_they_are(tmp_path: Path) -> None:

@@ -173,6 +173,67 @@ class World:
             self.next_seq += 1
             self.rows.append(row)
 
+    def merge(self) -> None:
+        """MERGE by key and time: some go, some change, some come."""
+        rng = self.rng
+        source: dict[tuple[int, dt.datetime], int | None] = {}
+        for _ in range(rng.choice((1, 3, 12))):
+            row = rng.choice(self.rows) if self.rows and rng.random() < 0.6 else None
+            key = (rng.randrange(6), self.time()) if row is None else (row.k, row.ts)
+            source[key] = rng.choice((None, *range(8)))
+        values = ", ".join(
+            f"({k}, TIMESTAMP '{ts}', {'NULL' if v is None else v}::INT)"
+            for (k, ts), v in source.items()
+        )
+        with_update = rng.random() < 0.8
+        update = "WHEN MATCHED THEN UPDATE SET v = coalesce(s.v, t.v), w = 'm' "
+        self._sql(
+            f"MERGE INTO t USING (VALUES {values}) AS s(k, ts, v) ON t.k = s.k AND t.ts = s.ts "
+            f"WHEN MATCHED AND s.v > 5 THEN DELETE {update if with_update else ''}"
+            "WHEN NOT MATCHED AND s.k <> 5 THEN INSERT (ts, k, v, w) VALUES (s.ts, s.k, s.v, 'n')",
+            [],
+        )
+        left = []
+        for row in self.rows:
+            v = source.get((row.k, row.ts), -1)
+            if v == -1:
+                left.append(row)
+            elif v is None or v <= 5:
+                if with_update:
+                    _set(row, row.v if v is None else v, "m")
+                left.append(row)
+        met = {(row.k, row.ts) for row in self.rows}
+        self.rows = left
+        for (k, ts), v in source.items():
+            if (k, ts) not in met and k != 5:
+                self._add(ts, k, v, "n")
+
+    def upsert(self) -> None:
+        """INSERT … ON CONFLICT of some rows; without a key it is one that cannot meet any."""
+        if not self.key:
+            return
+        rng = self.rng
+        source: dict[tuple[int, dt.datetime], int] = {}
+        for _ in range(rng.choice((1, 4))):
+            row = rng.choice(self.rows) if self.rows and rng.random() < 0.6 else None
+            key = (rng.randrange(6), self.time()) if row is None else (row.k, row.ts)
+            source[key] = rng.randrange(8)
+        values = ", ".join(f"('{ts}', {k}, {v}, 'u')" for (k, ts), v in source.items())
+        updates = rng.random() < 0.6
+        do = "UPDATE SET v = excluded.v, w = t.w WHERE v IS NOT NULL" if updates else "NOTHING"
+        self._sql(f"INSERT INTO t (ts, k, v, w) VALUES {values} ON CONFLICT DO {do}", [])
+        known = {(row.k, row.ts): row for row in self.rows}
+        for (k, ts), v in source.items():
+            row = known.get((k, ts))
+            if row is None:
+                self._add(ts, k, v, "u")
+            elif updates and row.v is not None:
+                row.v = v
+
+    def _add(self, ts: dt.datetime, k: int, v: int | None, w: str) -> None:
+        self.rows.append(Row(self.next_seq, ts, k, v, w))
+        self.next_seq += 1
+
     def _sql(self, text: str, params: list[Any]) -> None:
         self.log.append(f"{text} {params}")
         self.db.sql(text, params or None)
@@ -278,7 +339,7 @@ def still() -> Iterator[None]:
         yield
 
 
-STEPS = ("append",) * 5 + ("update",) * 4 + ("delete",) * 2
+STEPS = ("append",) * 5 + ("update",) * 4 + ("delete",) * 2 + ("merge", "upsert")
 REST = ("glance",) * 4 + (
     "shift",
     "move",

@@ -19,6 +19,7 @@ from tidemill.statements.corrections import Corrections
 from tidemill.statements.definitions.handlers import definitions
 from tidemill.statements.dispatch import Statements
 from tidemill.statements.maintenance import Maintenance
+from tidemill.statements.merging import Merger
 from tidemill.statements.querying import Querying
 from tidemill.statements.showing import Showing
 from tidemill.statements.stream_changes import StreamChanges
@@ -45,7 +46,8 @@ def build_writing(
     catalog, tables, runner = store.catalog, memory.tier.tables, reading.views.runner
     querying = Querying(catalog, reading.router, reading.views, store.duck)
     targets = Targets(catalog)
-    writer = Writer(targets, tables, store.references, events.changes, querying.select)
+    merger = Merger(catalog, runner, store.duck)
+    writer = Writer(targets, tables, store.references, events.changes, querying.select, merger)
     kept = KeptQueries(
         WarehouseEnvironment(
             catalog,
@@ -57,7 +59,7 @@ def build_writing(
             store.storage,
         )
     )
-    streams = StreamChanges(catalog, tables, targets, runner, store.duck, store.clock)
+    streams = StreamChanges(catalog, tables, targets, runner, store.duck, store.clock, merger)
     changing = Changing(catalog, targets, store.references, runner, events.changes, streams)
     copying = Copying(writer, reading.loads, querying, reading.router, store.duck, reading.guard)
     parts = (

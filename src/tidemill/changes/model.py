@@ -240,9 +240,18 @@ def change_fields(change: Change) -> Mapping[str, Any]:
     }
 
 
-def change_of(fields: Mapping[str, Any], upto_seq: int, batch: pa.Buffer | None) -> Change:
+def whole_fields(change: Change) -> Mapping[str, Any]:
+    """The same with its batch."""
+    if change.batch is None:
+        return change_fields(change)
+    return {**change_fields(change), "b": change.batch.serialize().to_pybytes()}
+
+
+def change_of(fields: Mapping[str, Any], upto_seq: int, batch: pa.Buffer | None = None) -> Change:
     """The change that a frame tells of."""
     form = form_of(fields["f"])
+    if batch is None and "b" in fields:
+        batch = pa.py_buffer(fields["b"])
     return Change(
         fields["c"],
         upto_seq,

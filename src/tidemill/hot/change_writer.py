@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -25,7 +26,7 @@ from tidemill.clock import Clock
 from tidemill.config import EAGER
 from tidemill.hot import frame
 from tidemill.hot.frame_meta import ChangeMeta
-from tidemill.hot.intake import Accepted
+from tidemill.hot.intake import Accepted, AppendResult
 from tidemill.hot.log import Log
 from tidemill.hot.unit import Unit
 from tidemill.types import SEQ
@@ -53,18 +54,27 @@ class ChangeWriter:
         changes = self._hot.published.changes
         changes.last = max(changes.last, last_number)
 
-    def replace(self, batches: Sequence[pa.RecordBatch], gone: Sequence[Correction]) -> None:
-        """Rows take the place of others, which go (their numbers and times); all or nothing, as one
+    def replace(
+        self,
+        accepted: Accepted,
+        gone: Sequence[Correction] = (),
+        updated: tuple[ChangeForm, pa.RecordBatch] | None = None,
+    ) -> AppendResult:
+        """Rows come, others go (their numbers and times) or get new values; all or nothing, as one
         frame. The caller lets no other writer in (``paused``)."""
         hot = self._hot
         with hot._write_lock:
             log = hot.log
             log.check()
-            accepted = Accepted(tuple(batches), is_load=True)
             result = hot._sort(accepted, frozenset(seq for seq, _ in gone if isinstance(seq, int)))
-            ticket = hot._write(log, accepted, result, self._made(BY_NUMBER, tuple(gone)))
+            changes = [] if updated is None else [self._made(updated[0], batch=updated[1])]
+            if gone:
+                number = self.last_number + 1 + len(changes)
+                changes.append(replace(self._made(BY_NUMBER, tuple(gone)), number=number))
+            ticket = hot._write(log, accepted, result, tuple(changes))
             self._is_owing |= self._is_held_back
         hot._finish(log, ticket)
+        return result.summary(accepted.rows)
 
     def change(
         self,
@@ -113,7 +123,7 @@ class ChangeWriter:
         sections = [] if batch is None else [frame.Section(frame.CORRECTIONS, batch.serialize())]
         ticket = log.write(frame.encode(hot._next_seq, meta, sections))
         newest = hot.progress.newest_us
-        unit = Unit(hot._next_seq, ticket=ticket, newest_us=newest, change=change)
+        unit = Unit(hot._next_seq, ticket=ticket, newest_us=newest, changes=(change,))
         try:
             self.advance(unit, meta)
             hot.publisher.unpublished.append(unit)
@@ -148,8 +158,8 @@ class ChangeWriter:
 
     def advance(self, unit: Unit, meta: ChangeMeta) -> None:
         """Count a change; the same when it is written and when it is replayed."""
-        assert unit.change is not None
-        self.count(unit.change)
+        for change in unit.changes:
+            self.count(change)
         if meta.source is not None and meta.offset is not None:
             self._hot.offsets.add(meta.source, meta.offset)
 
@@ -183,7 +193,7 @@ class ChangeWriter:
         """See to it that rows with the keys of batches are gone if changes deleted them: their keys
         are free."""
         hot = self._hot
-        if any(unit.change is not None for unit in hot.publisher.unpublished):
+        if any(unit.changes for unit in hot.publisher.unpublished):
             hot._finish(log, log.written_ticket())
         if not hot.published.changes.new:
             return

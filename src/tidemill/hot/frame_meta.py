@@ -47,8 +47,8 @@ class AppendMeta:
 
     ``newest_us`` is the newest time to be believed once its rows are in. ``replaced`` are the
     sequence numbers of rows that gave way to its own. ``at_us`` is when it was written; logs of
-    early versions do not say. ``change`` is what it deletes before its rows come: an UPDATE of
-    times or keys is one frame."""
+    early versions do not say. ``changes`` are what it updates and deletes before its rows come: a
+    MERGE is one frame, and so is an UPDATE of times or keys."""
 
     newest_us: int | None
     at_us: int | None
@@ -59,7 +59,7 @@ class AppendMeta:
     offset: int | None = None
     packages: tuple[Package, ...] = ()
     rows: tuple[Row, ...] = ()
-    change: Mapping[str, Any] | None = None
+    changes: tuple[Mapping[str, Any], ...] = ()
 
     @property
     def kind(self) -> FrameKind:
@@ -177,8 +177,8 @@ def _append_fields(meta: AppendMeta) -> dict[str, Any]:
     }
     if meta.packages:
         fields["l"] = [asdict(package) for package in meta.packages]
-    if meta.change is not None:
-        fields["c"] = meta.change
+    if meta.changes:
+        fields["c"] = meta.changes
     return fields
 
 
@@ -192,8 +192,13 @@ def _append_of(fields: Mapping[str, Any]) -> AppendMeta:
         fields["s"],
         fields["f"],
         tuple([Package(**package) for package in fields.get("l", ())]),
-        change=fields.get("c"),
+        changes=_changes_of(fields.get("c", ())),
     )
+
+
+def _changes_of(fields: Any) -> tuple[Mapping[str, Any], ...]:
+    """Early versions had one at most, by itself."""
+    return (fields,) if isinstance(fields, Mapping) else tuple(fields)
 
 
 def _state_fields(state: TableState) -> dict[str, Any]:

@@ -105,8 +105,7 @@ class Published:
         """Let readers see a unit."""
         with self.lock:
             self._view = None
-            if unit.change is not None:
-                self.changes.add([unit.change])
+            self.changes.add(unit.changes)
             self._tail.add(unit)
             count = unit.row_count
             self.last_seq = unit.first_seq + count - 1
@@ -125,7 +124,7 @@ class Published:
         with self.lock:
             self._view = None
             for seq in replaced:
-                if seq <= self.moved_seq or self.is_loaded(seq):
+                if seq <= self.moved_seq or self.loads.holds(seq):
                     self._removed.add(seq)
                 else:
                     self._gone[seq] = self.last_seq
@@ -160,9 +159,6 @@ class Published:
             parts: tuple[Block | Piece, ...] = (*self._blocks, *self._tail.pieces)
             waiting = self.last_seq + 1 - len(self._tail.waiting)
             return min([waiting, *(part.first_seq for part in parts), *self.changes.firsts_deleted])
-
-    def is_loaded(self, seq: int) -> bool:
-        return self.loads.holds(seq)
 
     def seal(self) -> int:
         """Turn the tail into blocks; answers the last sequence number in them."""

@@ -107,7 +107,7 @@ class Publisher:
 
     def forget(self, seqs: Iterable[int]) -> None:
         """Rows gave way to rows that were loaded."""
-        held = [seq for seq in seqs if not self._published.is_loaded(seq)]
+        held = [seq for seq in seqs if not self._published.loads.holds(seq)]
         with self._lock:
             self._published.remove(held)
             if self._primary is not None:

@@ -51,7 +51,7 @@ def _replay_change(hot: HotTable, read: Frame, meta: ChangeMeta) -> None:
     content = next(iter(read.contents(frame.CORRECTIONS)), None)
     assert not isinstance(content, Message), "frames that were read hold buffers"
     change = meta.change(read.first_seq - 1, content)
-    unit = Unit(read.first_seq, change=change)
+    unit = Unit(read.first_seq, changes=(change,))
     hot.changing.advance(unit, meta)
     hot.marks.add(change.at_us, change.upto_seq)
     hot.publisher.show_again(unit)
@@ -66,8 +66,7 @@ def _replay_append(hot: HotTable, read: Frame, meta: AppendMeta) -> None:
         hot.marks.add(meta.at_us, unit.first_seq + unit.row_count - 1)
     hot.progress.show(meta.newest_us)
     if held.first_seq <= hot.published.moved_seq:
-        if unit.change is not None:
-            hot.published.changes.add([unit.change])
+        hot.published.changes.add(unit.changes)
         return  # history holds the rows
     hot.publisher.show_again(replace(held, replaced=(*held.replaced, *returned)))
 
@@ -120,5 +119,5 @@ def _unit_of(read: Frame, meta: AppendMeta, schema: pa.Schema, late_schema: pa.S
         late=late[0] if late else None,
         rejected=rejected[0] if rejected else None,
         replaced=meta.replaced,
-        change=None if meta.change is None else change_of(meta.change, read.first_seq - 1, None),
+        changes=tuple(change_of(each, read.first_seq - 1) for each in meta.changes),
     )

@@ -25,7 +25,7 @@ from typing import Any
 import pyarrow as pa
 
 from tidemill.catalog.model import Index, Package, Table
-from tidemill.changes.model import Change, change_fields
+from tidemill.changes.model import Change, whole_fields
 from tidemill.changes.needed import Needed
 from tidemill.clock import Clock
 from tidemill.errors import ClosedError
@@ -223,10 +223,10 @@ class HotTable:
         return sorter.sort(accepted)
 
     def _write(
-        self, log: Log, accepted: Accepted, result: Sorted, change: Change | None = None
+        self, log: Log, accepted: Accepted, result: Sorted, changes: tuple[Change, ...] = ()
     ) -> int:
-        """Write one frame and advance the state that it describes; ``change`` is what it deletes
-        before its rows come."""
+        """Write one frame and advance the state that it describes; ``changes`` are what it updates
+        and deletes before its rows come."""
         now_us = self._clock.now_us()
         late = rejected = None
         aside: list[frame.Section] = []
@@ -247,13 +247,13 @@ class HotTable:
             accepted.source,
             accepted.offset,
             accepted.packages,
-            change=None if change is None else change_fields(change),
+            changes=tuple(whole_fields(change) for change in changes),
         )
         rows, nbytes = result.stored, accepted.nbytes
         ticket, own = self._rows.write(log, self._next_seq, meta, rows, aside, nbytes)
         newest = result.newest_us
         parts = (self._next_seq, own, (), late, rejected, meta.replaced, ticket, newest)
-        unit = Unit(*parts, change=change)
+        unit = Unit(*parts, changes=changes)
         try:
             self.advance(unit, meta)
             self.publisher.add(unit)
@@ -265,8 +265,8 @@ class HotTable:
     def advance(self, unit: Unit, meta: AppendMeta) -> None:
         """Count a unit; the same when it is written and when it is replayed."""
         self.counters.add(unit, meta.ignored, meta.late_stored)
-        if unit.change is not None:
-            self.changing.count(unit.change)
+        for change in unit.changes:
+            self.changing.count(change)
         self.progress.write(meta.newest_us)
         if meta.packages:
             self.packages = (*self.packages, *meta.packages)

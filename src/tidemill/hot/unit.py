@@ -14,8 +14,8 @@ ROW_BYTES_ESTIMATE = 256
 
 @dataclass(frozen=True)
 class Unit:
-    """What one frame of the log adds: batches or single rows, rows set aside, rows replaced; or a
-    change of the rows before it."""
+    """What one frame of the log adds: batches or single rows, rows set aside, rows replaced,
+    changes of the rows before it."""
 
     first_seq: int
     batches: tuple[pa.RecordBatch, ...] = ()
@@ -25,7 +25,7 @@ class Unit:
     replaced: tuple[int, ...] = ()
     ticket: int = 0
     newest_us: int | None = None
-    change: Change | None = None
+    changes: tuple[Change, ...] = ()
 
     @property
     def row_count(self) -> int:

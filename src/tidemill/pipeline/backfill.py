@@ -27,6 +27,8 @@ import pyarrow as pa
 from tidemill.catalog.commits import FileCommit
 from tidemill.catalog.model import FILE_ROWS, DataFile, History, NewFile, Table
 from tidemill.catalog.store import Catalog
+from tidemill.changes.model import Change
+from tidemill.changes.values import Named, registered
 from tidemill.digests.definition import Digest
 from tidemill.digests.partials import (
     Origin,
@@ -43,8 +45,10 @@ from tidemill.history.memory import held_bytes
 from tidemill.history.partitions import partition_of
 from tidemill.history.storage import Storage
 from tidemill.hot.crash import point
+from tidemill.hot.table import HotTable
 from tidemill.pipeline.digesting import DigestWork, fail_digest, without_loads
 from tidemill.pipeline.job import JobContext, Nothing, OfTable, Outcome, Uncommitted, Written
+from tidemill.pipeline.saving import changes_of, saving
 from tidemill.pipeline.spans import Span, spans_of
 from tidemill.stream.relation import FileScan, TimeRange, scan_of
 from tidemill.types import SEQ, quote
@@ -102,7 +106,12 @@ class Backfill:
 
 
 def plan_backfill(
-    job_id: str, table: Table, history: History, storage: Storage, work: DigestWork
+    job_id: str,
+    table: Table,
+    history: History,
+    storage: Storage,
+    work: DigestWork,
+    changes: Sequence[Change] = (),
 ) -> Backfill:
     """What the next job of a digest that is not complete does."""
     upper_us = work.progress.upper_us
@@ -115,7 +124,9 @@ def plan_backfill(
     before = TimeRange(table.get_column(work.digest.time_column), high_us=upper_us)
     groups = [group for span in taken for group in _groups(span)]
     tasks = tuple(
-        FilesTask(f"{job_id}-{number}", table, storage, work, scan_of(history, group, before))
+        FilesTask(
+            f"{job_id}-{number}", table, storage, work, scan_of(history, group, before, changes)
+        )
         for number, group in enumerate(groups)
     )
     left = len(found) - len(taken)
@@ -150,6 +161,7 @@ class WrittenBackfill:
 
     plan: Backfill
     files: tuple[NewFile, ...]
+    changed: int = 0  # the files have all changes up to this number
 
     @property
     def outcome(self) -> Outcome[int]:
@@ -166,6 +178,7 @@ class BackfillJob(OfTable):
     table: Table
     catalog: Catalog
     storage: Storage
+    hot: HotTable | None = None
     kind: str = field(default="backfill", init=False)
     exclusive: bool = field(default=True, init=False)
 
@@ -182,8 +195,10 @@ class BackfillJob(OfTable):
         return Written(self._run(context, work), self.commit)
 
     def _run(self, context: JobContext, work: DigestWork) -> WrittenBackfill:
+        held = changes_of(self.hot)
         history = self.catalog.snapshot().history(self.table_id)
-        plan = plan_backfill(context.job_id, self.table, history, self.storage, work)
+        where = (context.job_id, self.table, history, self.storage)
+        plan = plan_backfill(*where, work, held.changes)
         context.tell("; ".join(line.strip() for line in plan.explain()))
 
         def count(index: int, _files: tuple[NewFile, ...]) -> None:
@@ -191,14 +206,17 @@ class BackfillJob(OfTable):
 
         name = f'backfill "{self.digest.name}"'
         results = context.run_tasks(name, digest_files, plan.tasks, count) if plan.tasks else []
-        files = tuple(file for made in results for file in made)
+        files = tuple(replace(file, changed=held.last) for made in results for file in made)
         point("backfill.written")
-        return WrittenBackfill(plan, files)
+        return WrittenBackfill(plan, files, held.last)
 
     def commit(self, written: WrittenBackfill) -> Outcome[int]:
         plan, files = written.plan, written.files
         digest_id = self.digest.table_id
-        with self.catalog.transaction() as change:
+        held = saving(self.hot, written.changed)
+        with held as changes, self.catalog.transaction() as change:
+            if change.snapshot.table(self.table_id) is not None and changes:
+                change.commit_files(self.table_id, FileCommit(changes=changes))
             if change.snapshot.table(digest_id) is not None:  # or its view was dropped
                 # A seal may have come meanwhile; in here nothing changes any more.
                 now = Progress.read(self.catalog.records.progress(digest_id))
@@ -233,7 +251,8 @@ def _streamed(task: FilesTask, lo_us: int, hi_us: int, label: str) -> list[NewFi
     """Of one partition: DuckDB reads the files as it groups, and only the columns it needs."""
     digest, storage = task.work.digest, task.storage
     names = [column.name for column in task.table.columns]
-    scan = _scan(task, [*names, SEQ] if digest.with_seq else names)
+    named = Named()
+    scan = _scan(task, [*names, SEQ] if digest.with_seq else names, named)
     origin = Origin(
         task.origin,
         lo_us,
@@ -241,7 +260,7 @@ def _streamed(task: FilesTask, lo_us: int, hi_us: int, label: str) -> list[NewFi
         (min(f.time_min_us for f in task.files), max(f.time_max_us for f in task.files)),
         (min(f.seq_min for f in task.files), max(f.seq_max for f in task.files)),
     )
-    with storage.connect() as connection:
+    with storage.connect() as connection, registered(connection, named):
         partials = partials_of_scan(connection, digest, scan)
         return write_file(storage, connection, digest, partials, origin, label)
 
@@ -251,8 +270,14 @@ def _chunked(task: FilesTask, label: str) -> Iterator[NewFile]:
     digest, storage = task.work.digest, task.storage
     names = [column.name for column in task.table.columns]
     wanted = dict.fromkeys([*digest.needed(names), digest.time_column, SEQ])
-    with storage.connect() as reading, storage.connect() as connection:
-        reader = reading.sql(_scan(task, list(wanted))).to_arrow_reader(BATCH_ROWS)
+    named = Named()
+    scan = _scan(task, list(wanted), named)
+    with (
+        storage.connect() as reading,
+        registered(reading, named),
+        storage.connect() as connection,
+    ):
+        reader = reading.sql(scan).to_arrow_reader(BATCH_ROWS)
         for number, chunk in enumerate(_chunks(reader)):
             cuts = list(cut_rows(chunk, digest.time_column, digest.partition_us))
             name = f"{label}-{number}"
@@ -272,7 +297,7 @@ def _chunks(reader: pa.RecordBatchReader) -> Iterator[list[pa.RecordBatch]]:
         yield held
 
 
-def _scan(task: FilesTask, names: Sequence[str]) -> str:
+def _scan(task: FilesTask, names: Sequence[str], named: Named) -> str:
     scan = replace(task.scan, except_ranges=tuple(task.work.progress.sealed))
-    rows = scan.sql(task.storage, task.table, with_seq=True)
+    rows = scan.sql(task.storage, task.table, with_seq=True, named=named)
     return f"SELECT {', '.join(map(quote, names))} FROM ({rows})"

@@ -15,11 +15,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from tidemill.catalog.commits import FileCommit
 from tidemill.catalog.model import FILE_ROWS, DataFile, History, NewFile, Table
 from tidemill.catalog.store import Catalog
 from tidemill.changes.files import takes_all, touching
-from tidemill.changes.pending import Pending
+from tidemill.changes.pending import NOTHING_PENDING, Pending
+from tidemill.digests.definition import Digest
+from tidemill.digests.lacking import concerning
 from tidemill.history.storage import Storage
 from tidemill.hot.crash import point
 from tidemill.hot.table import HotTable
@@ -135,11 +139,18 @@ def forget_done(hot: HotTable, catalog: Catalog) -> None:
     if not published.changes.pending:
         return
     changes, first_seq = published.changes.pending, published.first_seq
-    history = catalog.snapshot().history(hot.table.table_id)
+    snapshot = catalog.snapshot()
+    history = snapshot.history(hot.table.table_id)
     is_done = changes.uptos < first_seq
     for file in history.files:
         if file.kind == FILE_ROWS:
             is_done &= ~touching(changes, file)
+    for digest in snapshot.digests_of(hot.table.table_id):
+        files = snapshot.history(digest.table_id).files
+        own = concerning(changes, Digest.of(digest), hot.table) if files else NOTHING_PENDING
+        concerned = np.isin(changes.numbers, own.numbers)
+        for file in files if len(own) else ():
+            is_done &= ~(touching(changes, file) & concerned)
     done = set(changes.numbers[is_done].tolist())
     if not done:
         return

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tidemill.catalog.commits import FileCommit
 from tidemill.catalog.model import DataFile, History, NewFile, Table
@@ -97,7 +97,11 @@ class DigestCompactJob(OfTable):
 
         name = f'compact "{self.digest.name}"'
         results = context.run_tasks(name, merge_files, tasks, count)
-        files = tuple(file for made in results for file in made)
+        files = tuple(
+            replace(file, changed=min(each.changed for each in task.files))
+            for task, made in zip(tasks, results, strict=True)
+            for file in made
+        )
         dropped = tuple(file.file_id for task in tasks for file in task.files)
         point("compact.written")
         return Written(Rewritten(files, dropped, self.explain()[0]), self.commit)

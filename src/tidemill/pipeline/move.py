@@ -362,7 +362,12 @@ class _Mover:
         if self._connection is not None:
             label = f"{self._label}-{number}"
             made = digest_rows(storage, self._connection, task.digests, batches, "move", label)
-            self._digested.append(made)
+            self._digested.append(
+                {
+                    digest: tuple(replace(file, changed=task.changed) for file in files)
+                    for digest, files in made.items()
+                }
+            )
 
     def _changed(self, batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
         """Rows with their changes; what they were before is for the past. Rows that changes delete

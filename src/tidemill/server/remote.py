@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from tidemill.errors import CatalogError
 from tidemill.frames import as_table, is_frame, no_rows
-from tidemill.result import AppendResult, Result
+from tidemill.result import AppendResult, ChangeResult, Result
 from tidemill.server import values, wire
 from tidemill.server.connection import Connection, connect_owner, find_owner
 from tidemill.text_result import TextResult
@@ -74,6 +74,45 @@ class RemoteDatabase:
         }
         header, _ = self._connection.request(request, body)
         return AppendResult(**header["appended"])
+
+    def update(
+        self,
+        table: str,
+        rows: Any,
+        *,
+        key: Sequence[str] | None = None,
+        source: str | None = None,
+        offset: int | None = None,
+    ) -> ChangeResult:
+        """Correct rows of a streaming table by key."""
+        return self._correct("update", table, rows, key, source, offset)
+
+    def delete(
+        self,
+        table: str,
+        keys: Any,
+        *,
+        key: Sequence[str] | None = None,
+        source: str | None = None,
+        offset: int | None = None,
+    ) -> ChangeResult:
+        """Delete rows of a streaming table by key."""
+        return self._correct("delete", table, keys, key, source, offset)
+
+    def _correct(
+        self,
+        kind: str,
+        table: str,
+        rows: Any,
+        key: Sequence[str] | None,
+        source: str | None,
+        offset: int | None,
+    ) -> ChangeResult:
+        form, body = _encoded(rows)
+        by = None if key is None else [key] if isinstance(key, str) else list(key)
+        request = {kind: table, "rows": form, "key": by, "source": source, "offset": offset}
+        header, _ = self._connection.request(request, body)
+        return ChangeResult(**header["changed"])
 
     def create_table(self, name: str, frame: Any, *, replace: bool = False) -> Result:
         """Make a reference table of a pandas or Polars data frame or an Arrow table."""

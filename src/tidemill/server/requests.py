@@ -1,8 +1,9 @@
 """Requests of the local protocol, carried out on the database; answers, with their bodies.
 
-``sql`` gives Arrow, or texts for a shell; ``append`` takes Arrow, or rows as Python has them;
-``cancel`` breaks off what another connection runs. A connection's session is kept by the token it
-gives, ``SESSIONS_MAX`` of them, so that one that had to connect again finds what it SET.
+``sql`` gives Arrow, or texts for a shell; ``append``, ``update`` and ``delete`` take Arrow, or rows
+as Python has them; ``cancel`` breaks off what another connection runs. A connection's session is
+kept by the token it gives, ``SESSIONS_MAX`` of them, so that one that had to connect again finds
+what it SET.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import pyarrow as pa
 
 from tidemill.engine import Database
 from tidemill.errors import InternalError, ProtocolError, TidemillError
-from tidemill.result import Result
+from tidemill.result import ChangeResult, Result
 from tidemill.server import values, wire
 from tidemill.statements.session import Session
 from tidemill.text_result import TextResult
@@ -90,13 +91,17 @@ class Requests:
                 return _arrow_answer(self._database.sql(text, params, session=session))
             case {"append": str(name)}:
                 return self._append(name, request, body)
+            case {"update": str(name)}:
+                return self._correct(self._database.update, name, request, body)
+            case {"delete": str(name)}:
+                return self._correct(self._database.delete, name, request, body)
             case {"create": str(name), "replace": bool(replace)}:
                 made = self._database.create_table(name, read_table(body), replace=replace)
                 return _arrow_answer(made)
             case {"cancel": str(token)}:
                 self._cancel(token)
                 return Answer({"ok": True})
-        raise ProtocolError("a request must have sql, append, create or cancel")
+        raise ProtocolError("a request must have sql, append, update, delete, create or cancel")
 
     def _sql_text(self, text: str, form: str, request: dict[str, Any], body: bytearray) -> Answer:
         rows_max = _typed(request, "rows_max", int)
@@ -128,6 +133,27 @@ class Requests:
             rejects=[(text, reason) for text, reason in rejects],
         )
         return Answer({"ok": True, "appended": dataclasses.asdict(outcome)})
+
+    def _correct(
+        self,
+        carry_out: Callable[..., ChangeResult],
+        name: str,
+        request: dict[str, Any],
+        body: bytearray,
+    ) -> Answer:
+        key = request.get("key")
+        if key is not None and not (
+            isinstance(key, list) and all(isinstance(each, str) for each in key)
+        ):
+            raise ProtocolError("key must be a list of names")
+        outcome = carry_out(
+            name,
+            _rows(request.get("rows"), body),
+            key=key,
+            source=_typed(request, "source", str),
+            offset=_typed(request, "offset", int),
+        )
+        return Answer({"ok": True, "changed": dataclasses.asdict(outcome)})
 
     def _session(self, request: dict[str, Any]) -> Session:
         token = request.get("token")

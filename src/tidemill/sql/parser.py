@@ -47,6 +47,7 @@ from tidemill.sql.tokens import DOCS_HINT, Cursor, split, tokenize, words
 from tidemill.sql.travel import find_clause
 from tidemill.sql.variables import read_reset, read_set
 from tidemill.sql.views import VIEW_KINDS, accept_view, read_create_view, read_refresh
+from tidemill.sql.windows import window_call
 
 _Reader = Callable[[Cursor, str, Position], Statement]
 
@@ -188,17 +189,13 @@ def _read_explain_view(cursor: Cursor, text: str, position: Position, analyze: b
 
 def _read_query(cursor: Cursor, text: str, position: Position) -> Statement:
     body = parse_body(cursor, cursor.at, len(cursor.tokens))
-    if isinstance(body, (exp.Update, exp.Delete)):
+    if isinstance(body, (exp.Update, exp.Delete, exp.Merge)):
         return _change(body, text, position)
     if isinstance(body, exp.Insert):
         raise UnsupportedError(
             "INSERT after WITH is not offered",
             hint="write INSERT INTO t WITH … SELECT …",
             position=position,
-        )
-    if isinstance(body, exp.Merge):
-        raise UnsupportedError(
-            "MERGE is not offered", hint=_UNSUPPORTED["MERGE"], position=position
         )
     if body.args.get("into") is not None and not isinstance(body, exp.Pivot):
         raise UnsupportedError(
@@ -210,17 +207,29 @@ def _read_query(cursor: Cursor, text: str, position: Position) -> Statement:
 
 
 def _read_change(cursor: Cursor, text: str, position: Position) -> Statement:
-    """UPDATE or DELETE; the first word belongs to the body."""
+    """UPDATE, DELETE or MERGE; the first word belongs to the body."""
     body = parse_body(cursor, cursor.at - 1, len(cursor.tokens))
-    if not isinstance(body, (exp.Update, exp.Delete)):
+    if not isinstance(body, (exp.Update, exp.Delete, exp.Merge)):
         raise SqlSyntaxError("this is not a statement", hint=DOCS_HINT, position=position)
     return _change(body, text, position)
 
 
-def _change(body: exp.Update | exp.Delete, text: str, position: Position) -> Change:
-    kind = "update" if isinstance(body, exp.Update) else "delete"
+_KINDS = {exp.Update: "update", exp.Delete: "delete", exp.Merge: "merge"}
+
+
+def _target_name(target: exp.Table) -> str | None:
+    """The table that is changed, by its name or as RECENT(t, …)."""
+    function = window_call(target)
+    if function is None:
+        return table_name_of(target)
+    inner = function.expressions[0] if function.expressions else None
+    return inner.name if isinstance(inner, exp.Column) and not inner.table else None
+
+
+def _change(body: exp.Update | exp.Delete | exp.Merge, text: str, position: Position) -> Change:
+    kind = _KINDS[type(body)]
     target = body.this
-    name = table_name_of(target) if isinstance(target, exp.Table) else None
+    name = _target_name(target) if isinstance(target, exp.Table) else None
     if name is None:
         place = position_of(target) if isinstance(target, exp.Expression) else None
         raise UnknownNameError(
@@ -247,7 +256,6 @@ _UNSUPPORTED = {
     **dict.fromkeys(("INSTALL", "LOAD", "UNINSTALL"), _EXTENSION),
     **dict.fromkeys(("ATTACH", "DETACH", "USE", "IMPORT"), _FILES),
     "EXPORT": "COPY (SELECT …) TO 'file' writes files",
-    "MERGE": "INSERT … ON CONFLICT does it for a reference table",
     "REPLACE": "INSERT … ON CONFLICT does it for a reference table",
     "PRAGMA": "tidemill.settings shows settings, ALTER TABLE t SET (…) changes a table's, SET a "
     "session's",
@@ -297,6 +305,7 @@ _READERS: dict[str, _Reader] = {
     "INSERT": read_insert,
     "UPDATE": _read_change,
     "DELETE": _read_change,
+    "MERGE": _read_change,
     "TRUNCATE": read_truncate,
     "COPY": read_copy,
     "EXPLAIN": _read_explain,

@@ -84,8 +84,13 @@ def check_permitted(tree: exp.Expression) -> None:
             _check_table(node)
         elif isinstance(node, exp.Func):
             _check_call(node)
-        elif isinstance(node, _REFUSED_WITHIN) and node is not tree:
+        elif isinstance(node, _REFUSED_WITHIN) and node is not tree and not _is_of_merge(node):
             raise _writes(node)
+
+
+def _is_of_merge(node: exp.Expr) -> bool:
+    """Whether it is what a WHEN of a MERGE does."""
+    return isinstance(node.parent, exp.When)
 
 
 def call_name(node: exp.Func) -> str:

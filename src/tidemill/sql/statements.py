@@ -235,7 +235,7 @@ class Describe(Statement):
 class Insert(Statement):
     """``rows`` is set when every value is a plain literal or a parameter-free constant that the
     parser could read itself (the fast path); otherwise ``query`` is the VALUES or SELECT body.
-    ``tail`` is anything after the body (ON CONFLICT, RETURNING), for reference tables only.
+    ``tail`` is anything after the body (ON CONFLICT; RETURNING, for reference tables only).
     ``template`` is set beside ``query`` when every value is a literal or a parameter: rows with
     ``params.Param`` in them, for ``params.bind_rows``; ``in_order`` if they are one row of nothing
     but the parameters, in their order. DEFAULT VALUES is one row of no columns.
@@ -254,7 +254,7 @@ class Insert(Statement):
 
 @dataclass(frozen=True)
 class Change(Statement):
-    """UPDATE or DELETE; ``body`` is the whole sqlglot expression."""
+    """UPDATE, DELETE or MERGE; ``body`` is the whole sqlglot expression."""
 
     kind: str
     table: str

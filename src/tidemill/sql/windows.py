@@ -24,9 +24,9 @@ from datetime import UTC, datetime
 from sqlglot import exp
 
 from tidemill.clock import from_us, to_us
-from tidemill.errors import QueryError
+from tidemill.errors import QueryError, UnsupportedError
 from tidemill.sql.calls import Call, Tables, read_call
-from tidemill.sql.names import table_node
+from tidemill.sql.names import position_of, table_node
 from tidemill.sql.params import Params
 from tidemill.sql.spelling import WINDOW_FUNCTIONS
 from tidemill.types import SEQ, Column
@@ -111,6 +111,34 @@ def _rewrite(
         select = _BUILDERS[function.name.upper()](call, bound, ordered)
         node.replace(_subquery(node, select, call))
     return tree
+
+
+def recent_target(
+    node: exp.Table, tables: Tables, params: Params, now: Now
+) -> tuple[exp.Table, exp.Expression]:
+    """The table of a RECENT call that is the target of a change, and which of its rows it means."""
+    function = window_call(node)
+    if function is None or function.name.upper() != "RECENT":
+        raise UnsupportedError(
+            "of windows RECENT alone can be changed",
+            hint="name the table, and the span of time in WHERE",
+            position=position_of(node),
+        )
+    call = read_call(function, node, tables, params)
+
+    def moment(bound: Bound) -> exp.Expression:
+        text = exp.Literal.string(str(bound.value(now)))
+        return exp.cast(text, _type_name(bound.has_zone), dialect="duckdb")
+
+    target = table_node(call.table.name)
+    alias = node.args.get("alias")
+    if alias is not None:
+        target.set("alias", alias.copy())
+    select = _recent(call, moment, False)
+    if call.rows is None:
+        return target, exp.paren(select.args["where"].this, copy=False)
+    select.set("expressions", [_column(SEQ)])
+    return target, exp.In(this=_column(SEQ), query=exp.Subquery(this=select))
 
 
 def window_call(node: exp.Table) -> exp.Anonymous | None:

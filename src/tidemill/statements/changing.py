@@ -52,6 +52,12 @@ class Changing:
             )
         if table.is_streaming:
             return self._streams.change(call, table)
+        if statement.kind == "merge":
+            raise UnsupportedError(
+                "MERGE is for streaming tables",
+                hint="INSERT … ON CONFLICT does it for a reference table",
+                position=statement.position,
+            )
         plan = make_plan(statement.body, snapshot, call.params)
         filled = self._runner.fill(plan, call.params)
         self._changes.tell(table.table_id)

@@ -9,7 +9,7 @@ and puts others in, as one frame of the log.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -18,26 +18,36 @@ from sqlglot import exp
 
 from tidemill.catalog.model import Table
 from tidemill.catalog.store import Catalog
-from tidemill.changes.model import DELETE, UPDATE, ChangeForm, Spans
+from tidemill.changes.model import Spans
 from tidemill.clock import Clock
-from tidemill.errors import RowsRejectedError, SqlSyntaxError, UnknownNameError, UnsupportedError
+from tidemill.errors import RowsRejectedError, UnknownNameError
 from tidemill.federation.duck import Duck
 from tidemill.federation.planner import make_plan
 from tidemill.federation.runner import Runner
+from tidemill.hot.intake import Accepted
 from tidemill.hot.table import HotTable
 from tidemill.result import Result, done
 from tidemill.sql import statements as st
-from tidemill.sql.names import position_of
-from tidemill.sql.params import check_params, placeholders
+from tidemill.sql.params import (
+    Params,
+    check_params,
+    placeholder_key,
+    placeholders,
+    value_of,
+)
+from tidemill.sql.windows import recent_target, window_call
+from tidemill.statements.assigning import assignments
 from tidemill.statements.call import Call
 from tidemill.statements.deferring import Deferred, deferred
+from tidemill.statements.merging import Merger, merge_of
 from tidemill.statements.naming import check_writable
+from tidemill.statements.resolved import OLD_TIME, by_number, places_of
 from tidemill.statements.targets import Targets
-from tidemill.types import SEQ, Column
+from tidemill.stream.image import bounds_of
+from tidemill.types import SEQ
 
 KNOWN_MAX = 1_000  # statements whose forms are kept
 _NEW = "tm_new"
-_OLD_TIME = "tm_time"  # of a row that is meant, whatever it becomes
 
 
 class StreamChanges:
@@ -49,6 +59,7 @@ class StreamChanges:
         runner: Runner,
         duck: Duck,
         clock: Clock,
+        merger: Merger,
     ) -> None:
         self._catalog = catalog
         self._hot = hot
@@ -56,14 +67,20 @@ class StreamChanges:
         self._runner = runner
         self._duck = duck
         self._clock = clock
+        self._merger = merger
         self._known: dict[tuple[str, int], tuple[Table, Deferred]] = {}
 
     def change(self, call: Call[st.Change], table: Table) -> Result:
         """Carry an UPDATE or DELETE of a streaming table out."""
         check_writable(table)
-        statement = call.statement
+        given = statement = call.statement
         hot = self._hot_of(table)
-        wait = self._deferred(call, table)
+        if statement.kind == "merge":
+            return self._merge(call, table, hot)
+        if window_call(statement.body.this) is not None:
+            call = self._windowed(call, hot)
+            statement = call.statement
+        wait = self._deferred(call, table, is_kept=statement is given)
         tag = statement.kind.upper()
         if wait is not None:
             values = wait.values(call.params, self._clock.now_us())
@@ -75,8 +92,23 @@ class StreamChanges:
         with hot.paused():
             return self._resolve(call, table, hot)
 
-    def _deferred(self, call: Call[st.Change], table: Table) -> Deferred | None:
-        """The statement, if it may wait; kept, since it may come again with other parameters."""
+    def _windowed(self, call: Call[st.Change], hot: HotTable) -> Call[st.Change]:
+        """A change of RECENT(t, …) as one of the table, with what is recent now as a condition."""
+        check_params(placeholders(call.statement.body), call.params)
+        body = call.statement.body.copy()
+        now = bounds_of(hot)
+        target, condition = recent_target(
+            body.this, self._catalog.snapshot().find, call.params, lambda _: now
+        )
+        body.set("this", target)
+        where = body.args.get("where")
+        parts = [condition] if where is None else [condition, exp.paren(where.this, copy=False)]
+        body.set("where", exp.Where(this=exp.and_(*parts, copy=False)))
+        statement = replace(call.statement, body=body, text=body.sql(dialect="duckdb"))
+        return replace(call.of(statement), params=_left(body, call.params))
+
+    def _deferred(self, call: Call[st.Change], table: Table, is_kept: bool) -> Deferred | None:
+        """The statement, if it may wait; kept, if it may come again with other parameters."""
         statement = call.statement
         key = statement.text, table.table_id
         known = self._known.get(key)
@@ -85,7 +117,7 @@ class StreamChanges:
             return known[1]
         check_params(placeholders(statement.body), call.params)
         found = deferred(statement.body, table, call.params, self._clock.now_us())
-        if found is not None and call.params:
+        if found is not None and call.params and is_kept:
             if len(self._known) >= KNOWN_MAX:
                 self._known = {}
             self._known[key] = table, found
@@ -97,13 +129,23 @@ class StreamChanges:
             raise UnknownNameError(f'table "{table.name}" was dropped')
         return hot
 
+    def _merge(self, call: Call[st.Change], table: Table, hot: HotTable) -> Result:
+        body, params = call.statement.body, call.params
+        check_params(placeholders(body), params)
+        target = self._targets.get(table.name)
+        with hot.paused():
+            rows = self._merger.source(body.args["using"], body.args.get("with_"), params)
+            merge = merge_of(body, table, rows.column_names, call.statement.position)
+            found = self._merger.merge(merge, target, hot, rows, params)
+        return done(f"MERGE {found.count}")
+
     # -- resolved at once
 
     def _resolve(self, call: Call[st.Change], table: Table, hot: HotTable) -> Result:
         statement = call.statement
         body = statement.body
         is_update = isinstance(body, exp.Update)
-        sets = _assignments(body, table, statement) if is_update else {}
+        sets = assignments(body.expressions, table, statement.position) if is_update else {}
         answer = self._rows(call, table, sets)
         seqs = answer.column(SEQ)
         if len(seqs) != pc.count_distinct(seqs).as_py():
@@ -141,7 +183,7 @@ class StreamChanges:
                 cast = exp.cast(exp.paren(given.copy()), str(column.type), dialect="duckdb")
                 columns.append(exp.alias_(cast, column.name, quoted=True))
         time = exp.column(table.time_column or "", table=name, quoted=True)
-        columns.append(exp.alias_(time, _OLD_TIME))
+        columns.append(exp.alias_(time, OLD_TIME))
         columns.append(exp.column(SEQ, table=name, quoted=True))
         query = exp.select(*columns).from_(target)
         others = body.args.get("using") or []
@@ -159,7 +201,7 @@ class StreamChanges:
         plan = make_plan(query, snapshot, call.params)
         filled = self._runner.fill(plan, call.params)
         rows, _ = self._duck.query(filled.sql, filled.values, filled.sources, exact=True)
-        time_field = table.schema.field(table.time_column).with_name(_OLD_TIME)
+        time_field = table.schema.field(table.time_column).with_name(OLD_TIME)
         schema = table.schema.append(time_field).append(pa.field(SEQ, pa.int64()))
         arrays = [c.cast(f.type) for c, f in zip(rows.columns, schema, strict=True)]
         nullable = pa.schema([field.with_nullable(True) for field in schema])
@@ -173,7 +215,7 @@ class StreamChanges:
         source.set("alias", exp.TableAlias(this=exp.to_identifier(name, quoted=True)))
         given = [each.copy() for each in returning.expressions]
         query = exp.select(*given).from_(source)
-        frames = {_NEW: answer.drop_columns([SEQ, _OLD_TIME])}
+        frames = {_NEW: answer.drop_columns([SEQ, OLD_TIME])}
         params = call.params if placeholders(query) else None
         plan = make_plan(query, self._catalog.snapshot(), params, frames)
         filled = self._runner.fill(plan, params)
@@ -192,23 +234,19 @@ class StreamChanges:
         if any(column.name in fixed for column in changed):
             self._replace(table, hot, answer)
             return
-        form = _resolved_form(table, tuple(changed) if is_update else None)
-        columns = [answer.column(SEQ), _times(answer), *(answer.column(c.name) for c in changed)]
-        whole = pa.Table.from_arrays([c.combine_chunks() for c in columns], names=form.schema.names)
-        batch = whole.cast(form.schema).combine_chunks().to_batches()[0]
+        form, batch = by_number(table, answer, tuple(changed) if is_update else None)
         hot.changing.change(form, batch=batch, spared=lambda: spared_by(self._catalog, hot))
 
     def _replace(self, table: Table, hot: HotTable, answer: pa.Table) -> None:
         """Rows with another time or another key: the old ones go, new ones come."""
-        given = answer.drop_columns([SEQ, _OLD_TIME])
+        given = answer.drop_columns([SEQ, OLD_TIME])
         checked = self._targets.get(table.name).acceptor.accept(given)
         if checked.rejects:
             raise RowsRejectedError(
                 f"{len(checked.rejects)} of the new rows do not fit; nothing was changed",
                 detail=f"for example: {checked.rejects[0][1]}",
             )
-        columns = (answer.column(SEQ).to_pylist(), _times(answer).to_pylist())
-        hot.changing.replace(checked.batches, list(zip(*columns, strict=True)))
+        hot.changing.replace(Accepted(checked.batches, is_load=True), places_of(answer))
 
 
 def spared_by(catalog: Catalog, hot: HotTable) -> Spans:
@@ -220,59 +258,23 @@ def spared_by(catalog: Catalog, hot: HotTable) -> Spans:
         return hot.published.loads.open_without(known)
 
 
-@lru_cache(maxsize=1_000)
-def _resolved_form(table: Table, changed: tuple[Column, ...] | None) -> ChangeForm:
-    """The form of changes that name rows by their numbers."""
-    times = table.get_column(table.time_column or "")
-    types = ("BIGINT", "BIGINT", *(column.type.name for column in changed or ()))
-    sets = tuple((column.name, (2 + at,)) for at, column in enumerate(changed or ()))
-    kind = DELETE if changed is None else UPDATE
-    assert times.type.is_time
-    # the bounds serve to find the span of time; rows are named by their numbers alone
-    return ChangeForm(kind, types, ((SEQ, 0),), (), sets, frozenset(), (("=", 1),))
-
-
-def _times(answer: pa.Table) -> pa.ChunkedArray:
-    """The times of the rows as they were, in microseconds."""
-    return answer.column(_OLD_TIME).cast(pa.int64())
+def _left(body: exp.Expression, params: Params) -> Params:
+    """The values of the parameters that a body still has, which are numbered anew."""
+    keys = placeholders(body)
+    if params is None or not keys:
+        return None
+    values = {key: value_of(key, params) for key in keys}
+    if isinstance(params, Mapping):
+        return values
+    for node in body.find_all(exp.Placeholder, exp.Parameter):
+        node.set("this", str(keys.index(placeholder_key(node)) + 1))
+    return list(values.values())
 
 
 def _name_of(body: exp.Expression, table: Table) -> str:
     """What the statement calls its table."""
     alias = body.this.alias
     return str(alias) if alias else table.name
-
-
-def _assignments(
-    body: exp.Expression, table: Table, statement: st.Change
-) -> dict[str, exp.Expression]:
-    """The new values of an UPDATE, by column in lower case."""
-    found: dict[str, exp.Expression] = {}
-    for each in body.expressions:
-        pairs = [(each.this, each.expression)] if isinstance(each, exp.EQ) else []
-        if pairs and isinstance(each.this, exp.Tuple):
-            values = each.expression
-            if not isinstance(values, exp.Tuple) or len(values.expressions) != len(
-                each.this.expressions
-            ):
-                raise UnsupportedError(
-                    "UPDATE sets several columns from something that is no list",
-                    hint="SET a = …, b = …",
-                    position=statement.position,
-                )
-            pairs = list(zip(each.this.expressions, values.expressions, strict=True))
-        for target, value in pairs:
-            if not isinstance(target, exp.Column):
-                raise SqlSyntaxError("SET names columns", position=statement.position)
-            column = table.get_column(target.name, position_of(target) or statement.position)
-            if column.name.lower() in found:
-                raise SqlSyntaxError(
-                    f'column "{column.name}" is set twice', position=position_of(target)
-                )
-            if isinstance(value, exp.Var) and value.name.upper() == "DEFAULT":
-                value = exp.maybe_parse(column.default or "NULL", dialect="duckdb")
-            found[column.name.lower()] = value
-    return found
 
 
 def _check_nulls(answer: pa.Table, table: Table, sets: Mapping[str, exp.Expression]) -> None:

@@ -31,6 +31,7 @@ from tidemill.sql.inserts import DEFAULT
 from tidemill.sql.params import Params, bind_rows, check_params
 from tidemill.statements.call import Call, Handlers, RunQuery
 from tidemill.statements.changing import changed_rows
+from tidemill.statements.merging import NOTHING, Merger, read_tail, upsert_of
 from tidemill.statements.naming import check_writable
 from tidemill.statements.row_values import RowByRow
 from tidemill.statements.targets import Target, Targets
@@ -49,6 +50,7 @@ class Writer:
         references: References,
         changes: Subscribers[int],
         query: RunQuery,
+        merger: Merger,
     ) -> None:
         """``changes`` are told of a reference table, by its id, before it changes."""
         self.targets = targets
@@ -56,6 +58,7 @@ class Writer:
         self._references = references
         self._changes = changes
         self._query = query
+        self._merger = merger
 
     @property
     def handlers(self) -> Handlers:
@@ -132,12 +135,6 @@ class Writer:
         statement, params = call.statement, call.params
         target = self.targets.at(statement.table, statement)
         columns = self.columns_of(target.table, statement.columns, statement)
-        if statement.tail and target.table.is_streaming:
-            raise UnsupportedError(
-                "INSERT into a streaming table takes neither ON CONFLICT nor RETURNING",
-                hint="set on_conflict on the table",
-                position=statement.position,
-            )
         template = statement.rows if statement.rows is not None else statement.template
         if statement.literals is not None:
             check_params((), params)
@@ -145,17 +142,34 @@ class Writer:
             checked = accept_literals(target.acceptor, statement.literals, columns)
         elif template is not None:
             rows = self._bound(statement, template, params)
-            if len(rows) == 1 and self._insert_single(target, rows[0], columns, statement):
+            if (
+                len(rows) == 1
+                and not statement.tail
+                and self._insert_single(target, rows[0], columns, statement)
+            ):
                 return done("INSERT 1")
             checked = self._check_rows(target, rows, columns)
         else:
             assert statement.query is not None
             checked = self._check_query(target, call, statement.query, columns)
         if target.table.is_streaming:
+            if statement.tail:
+                return self._upsert(target, checked, statement)
             stored = self.store(target, checked)
             return done(f"INSERT {stored.stored}")
         table = pa.Table.from_batches(checked.batches, target.table.schema)
         return self._insert_reference(target.table, table, statement.tail)
+
+    def _upsert(self, target: Target, checked: Checked, statement: st.Insert) -> Result:
+        table, hot = target.table, self._hot_of(target.table)
+        names = [column.name for column in table.columns]
+        merge = upsert_of(read_tail(statement.tail), table, names, statement.position)
+        check_rejects(checked.rejects, table)
+        rows = pa.Table.from_batches(checked.batches, table.schema)
+        only_new = merge.whens[0].action == NOTHING
+        with hot.paused():
+            found = self._merger.merge(merge, target, hot, rows, None, checked.rejects, only_new)
+        return done(f"INSERT {found.count}")
 
     def _insert_single(
         self, target: Target, row: tuple[Any, ...], columns: Sequence[str], statement: st.Insert

@@ -27,6 +27,7 @@ from tidemill.catalog.model import Table
 from tidemill.catalog.store import Catalog
 from tidemill.clock import Clock, from_us
 from tidemill.digests.definition import Digest
+from tidemill.digests.lacking import lacking
 from tidemill.digests.progress import Progress
 from tidemill.errors import QueryError, ViewFailedError
 from tidemill.federation.duck import Duck, public
@@ -41,7 +42,7 @@ from tidemill.stream.image import bounds_of, horizon_of
 from tidemill.types import quote
 from tidemill.views.bounded_state import TooLarge
 from tidemill.views.edges import Edges, Found, round_at
-from tidemill.views.follower import Follower, FollowerGone
+from tidemill.views.follower import Follower, FollowerGone, Resting
 from tidemill.views.key_joins import KeyJoins
 from tidemill.views.moments import Moments
 
@@ -139,7 +140,7 @@ class LiveView:
             return answer
         began_s = time.perf_counter()
         self.check()
-        if self.is_too_large or not self.digests or self._is_changed():
+        if self.is_too_large or not self.digests or self.lacking(moment):
             return None
         stamp = self._stamp(moment)
         try:
@@ -147,7 +148,7 @@ class LiveView:
         except TooLarge:
             self.is_too_large = True
             return None
-        except (FollowerGone, QueryError, pa.ArrowException, OverflowError):
+        except (FollowerGone, Resting, QueryError, pa.ArrowException, OverflowError):
             return None  # its query says what is wrong, if anything is
         if found is None:
             return None
@@ -198,12 +199,24 @@ class LiveView:
             found += [histories.get(table_id), histories.get(source_id)]
         return tuple(found)
 
-    def _is_changed(self) -> bool:
-        """Whether rows of a stream were updated or deleted: digests have what these were."""
-        runner = self.environment.runner
-        return any(
-            runner.hot_table(digest.source_id).published.changes.last for digest in self.digests
-        )
+    def lacking(self, moment: Moment | None = None) -> list[Digest]:
+        """The digests whose files do not have all changes (UPDATE, DELETE) of their rows."""
+        found = []
+        for digest in self.digests:
+            hot = self.environment.runner.hot_table(digest.source_id)
+            if not hot.published.changes.last:
+                continue
+            if moment is None:
+                changes, snapshot = (
+                    hot.published.every_change(),
+                    self.environment.catalog.snapshot(),
+                )
+            else:
+                changes, snapshot = moment.view(digest.source_id).changes, moment.pin.snapshot
+            files = snapshot.history(digest.table_id).files
+            if files and lacking(changes, digest, hot.table, files):
+                found.append(digest)
+        return found
 
     @cached_property
     def _read_ids(self) -> list[tuple[int, int]]:
@@ -219,10 +232,10 @@ class LiveView:
         # The stamp before the rows: what arrives in between makes the answer stale, not wrong.
         stamp = self._stamp()
         self.check()
-        found = None
-        if self.digests and not self.is_too_large and not self._is_changed():
+        found, changes = None, _last_changes(self)
+        if self.digests and not self.is_too_large and not self.lacking():
             found = self._from_followers(now_us)
-        if found is None or self._is_changed():
+        if found is None or _last_changes(self) != changes:
             return self._by_query(began_s)
         until_us = self._holds_until(now_us, found)
         return Answer(self._named(found.table), found.types, stamp, began_s, until_us)
@@ -299,6 +312,8 @@ class LiveView:
             self.is_too_large = True
             self.renew()
             return None
+        except Resting:
+            return None
         except (QueryError, pa.ArrowException, OverflowError) as error:
             broken = [each for each in self.followers() if each.error is not None]
             if not broken:
@@ -368,6 +383,11 @@ class LiveView:
         until_us = self.environment.clock.now_us() - 1
         is_lasting = not self.digests and self._holds_by_itself()
         return Answer(self._named(table), types, stamp, began_s, None if is_lasting else until_us)
+
+
+def _last_changes(view: LiveView) -> list[int]:
+    runner = view.environment.runner
+    return [runner.hot_table(each.source_id).published.changes.last for each in view.digests]
 
 
 def _last_change(published: Published | HotView) -> int:

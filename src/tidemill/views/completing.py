@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -19,13 +19,17 @@ from tidemill.digests.definition import Digest
 from tidemill.digests.progress import Progress
 from tidemill.errors import TidemillError
 from tidemill.history.storage import Storage
+from tidemill.hot.table import HotTable
 from tidemill.pipeline.backfill import BackfillJob
 from tidemill.pipeline.jobs import JobHandle, Pipeline
+from tidemill.pipeline.redigesting import RedigestJob
 from tidemill.views.answering import LiveView
 from tidemill.views.defining import ReviveDigest, ViewDefinition, swap_view
 
 BACKFILL_PRIORITY = 5
 RETRY_S = 10.0
+REDIGEST_S = 10.0
+SETTLE_TRIES = 100
 _log = logging.getLogger("tidemill.views")
 
 
@@ -50,6 +54,7 @@ class Jobs:
     catalog: Catalog
     storage: Storage
     pipeline: Pipeline
+    streams: Mapping[int, HotTable]
 
 
 class Completing:
@@ -60,6 +65,8 @@ class Completing:
         self._catalog = jobs.catalog
         self._jobs = jobs
         self.backfills: dict[int, JobHandle[int]] = {}  # by digest; the newest of each
+        self.redigests: dict[int, JobHandle[None]] = {}  # the same
+        self._redone_s: dict[int, float] = {}
         self._tried_s: dict[int, float] = {}
 
     def progress(self, digest: Digest) -> Progress:
@@ -68,10 +75,13 @@ class Completing:
     def error_of(self, live: LiveView) -> str | None:
         """Why the last back-fill of a view failed."""
         for digest in live.digests:
-            handle = self.backfills.get(digest.table_id)
-            error = handle.error() if handle is not None else None
-            if error is not None:
-                return str(error)
+            for handle in (
+                self.backfills.get(digest.table_id),
+                self.redigests.get(digest.table_id),
+            ):
+                error = handle.error() if handle is not None else None
+                if error is not None:
+                    return str(error)
         return None
 
     def look(self, may_backfill: bool) -> None:
@@ -82,6 +92,8 @@ class Completing:
             for digest in live.digests:
                 if may_backfill and not self.progress(digest).is_complete:
                     self.backfill(digest, snapshot)
+            for digest in live.lacking() if may_backfill else ():
+                self.redigest(digest, snapshot)
             self._try_to_swap(live.table)
 
     def backfill(self, digest: Digest, snapshot: Snapshot) -> None:
@@ -94,9 +106,36 @@ class Completing:
         table = snapshot.table(digest.table_id)
         if stream is None or table is None or (is_failed and since_s < RETRY_S):
             return
-        job = BackfillJob(table, stream, self._catalog, self._jobs.storage)
+        hot = self._jobs.streams.get(digest.source_id)
+        job = BackfillJob(table, stream, self._catalog, self._jobs.storage, hot)
         self._tried_s[digest.table_id] = time.monotonic()
         self.backfills[digest.table_id] = self._jobs.pipeline.submit(job, BACKFILL_PRIORITY)
+
+    def redigest(self, digest: Digest, snapshot: Snapshot, is_asked: bool = False) -> None:
+        """Have changed rows digested again: now if somebody asks for it, else now and then."""
+        handle = self.redigests.get(digest.table_id)
+        if handle is not None and not handle.done():
+            return
+        since_s = time.monotonic() - self._redone_s.get(digest.table_id, -REDIGEST_S)
+        table, hot = snapshot.table(digest.table_id), self._jobs.streams.get(digest.source_id)
+        if table is None or hot is None or (since_s < REDIGEST_S and not is_asked):
+            return
+        job = RedigestJob(table, hot, self._catalog, self._jobs.storage)
+        self._redone_s[digest.table_id] = time.monotonic()
+        self.redigests[digest.table_id] = self._jobs.pipeline.submit(job, BACKFILL_PRIORITY)
+
+    def settle(self, concerned: Sequence[LiveView]) -> None:
+        """Wait until digests have all changes that were made before."""
+        for live in concerned:
+            for _ in range(SETTLE_TRIES):
+                for digest in (found := live.lacking()):
+                    self.redigest(digest, self._catalog.snapshot(), is_asked=True)
+                for digest in found:
+                    handle = self.redigests.get(digest.table_id)
+                    if handle is not None:
+                        handle.wait()
+                if not found:
+                    break
 
     def _try_to_swap(self, view: Table) -> None:
         """One that cannot be read waits on, and is in nobody's way."""

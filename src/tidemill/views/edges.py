@@ -247,7 +247,7 @@ def _held(follower: Follower, seqs: npt.NDArray[np.int64]) -> npt.NDArray[np.boo
     held = seqs <= max(follower.position.seq, follower.moved_seq)
     published = follower.hot.published
     for at in np.flatnonzero(~held):
-        held[at] = published.is_loaded(int(seqs[at]))
+        held[at] = published.loads.holds(int(seqs[at]))
     return held
 
 

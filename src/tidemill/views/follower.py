@@ -29,19 +29,28 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from tidemill.catalog.model import DataFile, History, Snapshot
+from tidemill.changes.pending import Pending
 from tidemill.digests.arrays import NotPackable
 from tidemill.digests.batch import Rows
 from tidemill.digests.definition import Digest
+from tidemill.digests.lacking import concerning
 from tidemill.errors import UnknownNameError
 from tidemill.hot.retention import horizon_us
 from tidemill.hot.table import HotTable
 from tidemill.hot.view import BEFORE_ALL_US, HotView
+from tidemill.pipeline.redigesting import REDONE
 from tidemill.stream.feed import Arrivals, Feed
 from tidemill.stream.position import Position, Seen
 from tidemill.views.bounded_state import CHUNK_ROWS, BoundedState, DigestStates, ReadFiles, TooLarge
 
 CUTS_A_RETENTION = 16
 CAME_THROUGH_MEMORY = ("move", "seal")
+RESTS = 20  # times as long as it took to build a state again because of changes
+
+
+class Resting(Exception):
+    """Rows that the state holds were changed, and it was built again for that just before: the
+    view is answered by its query for a while."""
 
 
 class FollowerGone(UnknownNameError):
@@ -130,6 +139,8 @@ class Follower:
         self._built_seq = 0  # rows behind it were taken from memory
         self._shown_rows = 0
         self._expired_rows = 0
+        self._changed = 0  # rows were taken in with all changes up to this number
+        self._rests_until_s = 0.0
 
     @property
     def hot(self) -> HotTable:
@@ -164,6 +175,8 @@ class Follower:
                 return is_all
             except TooLarge:
                 self.drop_state()
+                raise
+            except Resting:
                 raise
             except Exception as error:
                 self.state.drop()  # half a state is none
@@ -202,16 +215,43 @@ class Follower:
         feed = self._source.feed
         now = Round(feed.arrivals()) if shared is None or self._is_ahead(shared.view) else shared
         snapshot = now.snapshot or feed.catalog.snapshot()
-        if self.state.is_built and not self._is_lost(now.arrivals):
+        is_changed = self.state.is_built and self._is_changed(now.view)
+        if is_changed and time.monotonic() < self._rests_until_s:
+            raise Resting
+        if self.state.is_built and not is_changed and not self._is_lost(now.arrivals):
             is_all = self._absorb(now, rows_max)
             if self._note_files(snapshot):
                 return is_all
+        began_s = time.monotonic()
         try:
             self._build(now, snapshot)
         except BaseException:  # half a state is none
             self.state.drop()
             raise
+        if is_changed:
+            ended_s = time.monotonic()
+            self._rests_until_s = ended_s + RESTS * (ended_s - began_s)
         return True
+
+    def _is_changed(self, view: HotView) -> bool:
+        """Whether rows that were taken in from memory have changed since (UPDATE, DELETE); what
+        files of partials lack is for others to see. Changes of columns that no digest reads are
+        none."""
+        if view.last_change <= self._changed:
+            return False
+        new = view.last_change - self._changed
+        known = view.changes.reaching(None, None, self._changed)
+        if self.position.seq <= self._built_seq or (
+            len(known) == new and not any(self._concerns(known, digest) for digest in self.digests)
+        ):
+            self._changed = view.last_change
+            return False
+        return True
+
+    def _concerns(self, changes: Pending, digest: Digest) -> bool:
+        """Whether changes may matter to a digest's rows that were taken from memory."""
+        found = concerning(changes, digest, self.hot.table)
+        return bool((found.uptos > self._built_seq).any())
 
     def _is_ahead(self, view: HotView) -> bool:
         """Whether a reader has followed since the view was taken."""
@@ -272,6 +312,8 @@ class Follower:
             now = {file.file_id: file for file in history.files}
             added = [file for file_id, file in now.items() if file_id not in member.files]
             gone = [file for file_id, file in member.files.items() if file_id not in now]
+            if any(file.origin == REDONE for file in added):
+                return False
             if not self._note_gone(member, added, gone):
                 return False
             if any(file.seq_max > self._built_seq for file in added if file.origin == "backfill"):
@@ -344,6 +386,7 @@ class Follower:
             member.history = history
             member.files = {file.file_id: file for file in history.files}
             self.state.note_times(history.files)
+        self._changed = view.last_change
         self._built_seq = self._covered(snapshot)
         self.position = Position(self._built_seq, seen=Seen(view.published_seq))
         self._expired_rows = view.expired_rows

@@ -84,7 +84,9 @@ class Views:
         self._live: dict[int, LiveView] = {}
         catalog, storage = environment.catalog, environment.storage
         self._followers = Followers(environment.tier.tables, catalog, storage, environment.duck)
-        self.completing = Completing(self, Jobs(catalog, storage, environment.pipeline))
+        self.completing = Completing(
+            self, Jobs(catalog, storage, environment.pipeline, environment.tier.tables)
+        )
         self._answering = AnswerEnvironment(
             environment.catalog,
             environment.duck,
@@ -332,7 +334,8 @@ class Views:
             self.completing.look(may_backfill)
 
     def refresh(self, view: Table) -> Answer:
-        """Wait until a view, and one that is to replace it, has all of history; then answer."""
+        """Wait until a view, and one that is to replace it, has all of history, with all changes;
+        then answer."""
         completing = self.completing
         completing.revive(completing.concerned(view))
         while True:
@@ -340,6 +343,7 @@ class Views:
             concerned = completing.concerned(view)
             if not completing.wait(concerned):
                 break
+        completing.settle(concerned)
         for live in concerned:
             live.look_again()
         with self._turn:

@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 from tidemill.errors import UnknownNameError
 from tidemill.hot.table import HotTable
 from tidemill.views.bounded_state import CHUNK_ROWS, TooLarge
-from tidemill.views.follower import Follower, Round
+from tidemill.views.follower import Follower, Resting, Round
 from tidemill.workers import Worker
 
 LAG_ROWS_WORTH = 65_536
@@ -93,7 +93,7 @@ class Upkeep:
         try:
             if not follower.follow(CHUNK_ROWS, shared):
                 self._worker.wake()
-        except (UnknownNameError, TooLarge):
+        except (UnknownNameError, TooLarge, Resting):
             pass  # the view was dropped under our hands, or is answered by its query from now on
         except Exception as error:  # a reader meets it again, and is told
             _log.warning('while following table "%s": %s', follower.hot.table.name, error)

@@ -45,6 +45,8 @@ def test_every_public_method_is_there() -> None:
     for name in (
         "sql",
         "append",
+        "update",
+        "delete",
         "create_table",
         "cancel",
         "close",

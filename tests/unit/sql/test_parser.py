@@ -462,7 +462,7 @@ BAD = [
     ("PRAGMA threads = 1", UnsupportedError, (1, 1, "PRAGMA"), "settings"),
     ("INSTALL x", UnsupportedError, (1, 1, "INSTALL"), "DuckDB"),
     ("ATTACH 'x'", UnsupportedError, (1, 1, "ATTACH"), "COPY"),
-    ("MERGE INTO t USING u ON t.a = u.a", UnsupportedError, (1, 1, "MERGE"), "ON CONFLICT"),
+    ("MERGE INTO t USING u ON t.a = u.a", SqlSyntaxError, (1, 33, "a"), "docs/sql.md"),
     ("SELECT 1 INTO x", TidemillError, None, ""),
     ("ALTER TABLE t SET (partition = '1 day')", SettingError, (1, 20, "partition"), "new table"),
     ("ALTER TABLE t ADD COLUMN a INT", UnsupportedError, (1, 15, "ADD"), "SET"),

@@ -50,8 +50,9 @@ class Block:
     levels: tuple[Level, ...] = ()
 
 
-def find_block(scan: exp.Table) -> Block:
-    """Climb from the stream's table to the block that is to be split."""
+def find_block(scan: exp.Table, is_in_union: bool = False) -> Block:
+    """Climb from the stream's table to the block that is to be split; with ``is_in_union`` the
+    block may be one side of a set operation, and the search ends there."""
     node: exp.Expr = scan
     is_ordered_below = False
     levels: list[Level] = []
@@ -69,6 +70,8 @@ def find_block(scan: exp.Table) -> Block:
             node = _only_use(above)
         elif isinstance(above, exp.Subquery) and isinstance(above.parent, (exp.From, exp.Join)):
             node = above
+        elif isinstance(above, exp.SetOperation) and is_in_union:
+            return Block(select, kind, tuple(levels))
         elif isinstance(above, exp.SetOperation):
             raise Refused("UNION, INTERSECT and EXCEPT need the rows of both sides together")
         else:

@@ -93,7 +93,7 @@ def _plan(parts: ViewParts, columns_of: Callable[[int], Collection[str]]) -> Key
     scans = [table for table in tree.find_all(exp.Table) if table.name == _DIGEST]
     if len(scans) != 1:
         return None
-    levels = find_block(scans[0]).levels
+    levels = find_block(scans[0], is_in_union=True).levels
     at = next((at for at, level in enumerate(levels) if _others(level)), None)
     if at is None:
         return None
