@@ -16,11 +16,12 @@ Threads of the warehouse itself, such as the mover's, have no execution: nobody 
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar, Token
 from itertools import count
+from threading import get_ident
+from time import monotonic
 
 from tidemill.clock import Clock
 from tidemill.errors import ClosedError, QueryError, TidemillError
@@ -39,36 +40,32 @@ class Execution:
     A context manager, which the thread that runs it enters."""
 
     __slots__ = (
-        "_end",
         "_is_cancelled",
         "_lock",
+        "_owner",
         "_token",
         "_why",
         "_works",
+        "began_s",
         "query_id",
         "session",
-        "started_at_us",
         "text",
         "thread",
     )
 
     def __init__(
-        self,
-        query_id: int,
-        text: str,
-        session: object,
-        started_at_us: int,
-        end: Callable[[Execution], None],
+        self, query_id: int, text: str, session: object, began_s: float, owner: Executions
     ) -> None:
-        """``end`` is called when it has ended."""
+        """``began_s`` is of the monotonic clock. There are a hundred thousand in a second, so it
+        makes what few need when they do."""
         self.query_id = query_id
         self.text = text
         self.session = session
-        self.started_at_us = started_at_us
-        self.thread = threading.get_ident()
-        self._end = end
-        self._lock = threading.RLock()
-        self._works: list[_Work] = []
+        self.began_s = began_s
+        self.thread = get_ident()
+        self._owner = owner
+        self._lock: threading.RLock | None = None  # made when it is needed
+        self._works: list[_Work] = _NO_WORKS
         self._is_cancelled = False
         self._why: TidemillError | None = None
         self._token: Token[Execution | None] | None = None
@@ -80,7 +77,12 @@ class Execution:
     def __exit__(self, *_: object) -> None:
         assert self._token is not None
         _CURRENT.reset(self._token)
-        self._end(self)
+        self._owner._end(self)
+
+    @property
+    def started_at_us(self) -> int:
+        """When it began, by the warehouse's clock."""
+        return self._owner.moment_us(self.began_s)
 
     @property
     def state(self) -> str:
@@ -89,26 +91,34 @@ class Execution:
     @property
     def progress(self) -> float | None:
         """How much of what it does now is done, from 0 to 1; None where that is not known."""
-        with self._lock:
+        with self._locked:
             known = self._works[-1].progress if self._works else None
         return None if known is None else known()
 
     def cancel(self, why: TidemillError | None = None) -> None:
         """Break it off; waits for nothing. ``why`` is for those who wait for a job."""
-        with self._lock:
+        with self._locked:
             self._is_cancelled, self._why = True, why
             for work in self._works:
                 work.cancel(why)
 
     def _add(self, work: _Work) -> None:
-        with self._lock:
+        with self._locked:
             if self._is_cancelled:
                 raise self._why or QueryError("the statement was cancelled")
-            self._works.append(work)
+            self._works = [*self._works, work]
 
     def _remove(self, work: _Work) -> None:
-        with self._lock:
-            self._works.remove(work)
+        with self._locked:
+            self._works = [each for each in self._works if each is not work]
+
+    @property
+    def _locked(self) -> threading.RLock:
+        lock = self._lock
+        if lock is None:
+            with self._owner.lock:
+                lock = self._lock = self._lock or threading.RLock()
+        return lock
 
 
 class _Work:
@@ -128,6 +138,7 @@ class _Work:
         self._execution._remove(self)
 
 
+_NO_WORKS: list[_Work] = []  # never added to
 _CURRENT: ContextVar[Execution | None] = ContextVar("tidemill_execution", default=None)
 _NOTHING: AbstractContextManager[None] = nullcontext()
 
@@ -158,46 +169,51 @@ class Executions:
         self._numbers = count(1)
         self._running: dict[int, Execution] = {}
         self._is_closed = False
-        self._lock = threading.RLock()  # by itself it is entered faster than the condition
-        self._gate = threading.Condition(self._lock)
+        self.lock = threading.RLock()  # by itself it is entered faster than the condition
+        self._gate = threading.Condition(self.lock)
         self._busy_s = 0.0
         self._busy_since_s = 0.0
 
     def begin(self, text: str, session: object = None) -> Execution:
         """Register what the calling thread is going to run, and enter it."""
-        started_at_us = self._clock.now_us()
-        with self._lock:
+        began_s = monotonic()
+        with self.lock:
             if self._is_closed:
                 raise ClosedError(f'warehouse "{self._warehouse}" is closed', hint="open it again")
-            if not self._running:
-                self._busy_since_s = time.monotonic()
+            running = self._running
+            if not running:
+                self._busy_since_s = began_s
             query_id = next(self._numbers)
-            execution = Execution(query_id, text, session, started_at_us, self._end)
-            self._running[query_id] = execution
+            running[query_id] = execution = Execution(query_id, text, session, began_s, self)
         return execution
 
     def _end(self, execution: Execution) -> None:
-        with self._lock:
-            del self._running[execution.query_id]
-            if not self._running:
-                self._busy_s += time.monotonic() - self._busy_since_s
+        with self.lock:
+            running = self._running
+            del running[execution.query_id]
+            if not running:
+                self._busy_s += monotonic() - self._busy_since_s
             if self._is_closed:
                 self._gate.notify_all()
 
+    def moment_us(self, began_s: float) -> int:
+        """A moment of the monotonic clock, by the warehouse's."""
+        return self._clock.now_us() - int((monotonic() - began_s) * 1e6)
+
     def running(self) -> list[Execution]:
         """In the order in which they began."""
-        with self._lock:
+        with self.lock:
             return list(self._running.values())
 
     def busy_s(self) -> float:
         """For how long at least one was running, so far."""
-        with self._lock:
-            since_s = time.monotonic() - self._busy_since_s if self._running else 0.0
+        with self.lock:
+            since_s = monotonic() - self._busy_since_s if self._running else 0.0
             return self._busy_s + since_s
 
     def cancel(self, query_id: int, why: TidemillError | None = None) -> bool:
         """Cancel one; False if it has ended."""
-        with self._lock:
+        with self.lock:
             found = self._running.get(query_id)
         if found is None:
             return False
@@ -212,13 +228,13 @@ class Executions:
 
     def close(self) -> None:
         """Let no other begin."""
-        with self._lock:
+        with self.lock:
             self._is_closed = True
 
     def wait(self, timeout_s: float) -> bool:
         """Wait until those of other threads have ended; whether they have."""
-        own = threading.get_ident()
-        with self._lock:
+        own = get_ident()
+        with self.lock:
             return self._gate.wait_for(
                 lambda: all(each.thread == own for each in self._running.values()), timeout_s
             )

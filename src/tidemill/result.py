@@ -24,7 +24,7 @@ ROWS_AT_ONCE = 10_000
 ROWS_SHOWN, COLUMNS_SHOWN, CELL_CHARS_SHOWN = 20, 30, 100
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(repr=False, eq=False)
 class Result:
     """``message`` is the command tag (``SELECT 3``, ``INSERT 1``, ``CREATE TABLE``)."""
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from difflib import SequenceMatcher
+from typing import Any
 
 from sqlglot import exp
 from sqlglot.errors import ParseError
@@ -69,7 +70,18 @@ def _parse(text: str, tokens: list[Token]) -> exp.Expression:
     tree = trees[0] if trees else None
     if not isinstance(tree, exp.Expression):
         raise SqlSyntaxError("there is no statement", hint=DOCS_HINT)
+    for node in tree.walk():
+        if node._meta:
+            node._meta = _Notes(node._meta)
     return tree
+
+
+class _Notes(dict[str, Any]):
+    """What is noted at a node: numbers and words, such as its place in the text. A tree is copied
+    some times before it runs, and a general deep copy of these took most of the time of that."""
+
+    def __deepcopy__(self, memo: object) -> _Notes:
+        return _Notes(self)
 
 
 def check_nesting(text: str, tokens: Sequence[Token]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from tidemill.result import Result
@@ -16,14 +15,19 @@ S_co = TypeVar("S_co", bound=st.Statement, covariant=True)
 T = TypeVar("T", bound=st.Statement)
 
 
-@dataclass(frozen=True)
 class Call(Generic[S_co]):
-    """``find`` gives the variables of the caller, if the statement may read them."""
+    """``find`` gives the variables of the caller, if the statement may read them. Not changed once
+    it is made; a frozen dataclass would take three times as long to make."""
 
-    statement: S_co
-    params: Params
-    session: Session
-    find: Find | None = None
+    __slots__ = ("find", "params", "session", "statement")
+
+    def __init__(
+        self, statement: S_co, params: Params, session: Session, find: Find | None = None
+    ) -> None:
+        self.statement = statement
+        self.params = params
+        self.session = session
+        self.find = find
 
     def of(self, statement: T) -> Call[T]:
         """Another statement as a part of this one."""

@@ -36,10 +36,13 @@ class Statements:
         with self._executions.begin(text, session):
             began = time.perf_counter()
             given = plain_params(params)
-            result = done("")
+            result = None
             for statement in parsed(text):
                 result = self._run(Call(statement, given, session, find))
-            return Result(result.table, result.types, result.message, time.perf_counter() - began)
+            if result is None:
+                result = done("")
+            result.elapsed_s = time.perf_counter() - began
+            return result
 
     def _run(self, call: Call[st.Statement]) -> Result:
         statement = call.statement

@@ -105,7 +105,7 @@ class StreamChanges:
         parts = [condition] if where is None else [condition, exp.paren(where.this, copy=False)]
         body.set("where", exp.Where(this=exp.and_(*parts, copy=False)))
         statement = replace(call.statement, body=body, text=body.sql(dialect="duckdb"))
-        return replace(call.of(statement), params=_left(body, call.params))
+        return Call(statement, _left(body, call.params), call.session, call.find)
 
     def _deferred(self, call: Call[st.Change], table: Table, is_kept: bool) -> Deferred | None:
         """The statement, if it may wait; kept, if it may come again with other parameters."""
