@@ -16,12 +16,12 @@ Threads of the warehouse itself, such as the mover's, have no execution: nobody 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar, Token
 from itertools import count
 from threading import get_ident
-from time import monotonic
 
 from tidemill.clock import Clock
 from tidemill.errors import ClosedError, QueryError, TidemillError
@@ -46,22 +46,21 @@ class Execution:
         "_token",
         "_why",
         "_works",
-        "began_s",
         "query_id",
         "session",
+        "started_at_us",
         "text",
         "thread",
     )
 
     def __init__(
-        self, query_id: int, text: str, session: object, began_s: float, owner: Executions
+        self, query_id: int, text: str, session: object, started_at_us: int, owner: Executions
     ) -> None:
-        """``began_s`` is of the monotonic clock. There are a hundred thousand in a second, so it
-        makes what few need when they do."""
+        """There are a hundred thousand in a second, so what few need is made when they do."""
         self.query_id = query_id
         self.text = text
         self.session = session
-        self.began_s = began_s
+        self.started_at_us = started_at_us
         self.thread = get_ident()
         self._owner = owner
         self._lock: threading.RLock | None = None  # made when it is needed
@@ -78,11 +77,6 @@ class Execution:
         assert self._token is not None
         _CURRENT.reset(self._token)
         self._owner._end(self)
-
-    @property
-    def started_at_us(self) -> int:
-        """When it began, by the warehouse's clock."""
-        return self._owner.moment_us(self.began_s)
 
     @property
     def state(self) -> str:
@@ -176,15 +170,15 @@ class Executions:
 
     def begin(self, text: str, session: object = None) -> Execution:
         """Register what the calling thread is going to run, and enter it."""
-        began_s = monotonic()
+        started_at_us = self._clock.now_us()
         with self.lock:
             if self._is_closed:
                 raise ClosedError(f'warehouse "{self._warehouse}" is closed', hint="open it again")
             running = self._running
             if not running:
-                self._busy_since_s = began_s
+                self._busy_since_s = time.monotonic()
             query_id = next(self._numbers)
-            running[query_id] = execution = Execution(query_id, text, session, began_s, self)
+            running[query_id] = execution = Execution(query_id, text, session, started_at_us, self)
         return execution
 
     def _end(self, execution: Execution) -> None:
@@ -192,13 +186,9 @@ class Executions:
             running = self._running
             del running[execution.query_id]
             if not running:
-                self._busy_s += monotonic() - self._busy_since_s
+                self._busy_s += time.monotonic() - self._busy_since_s
             if self._is_closed:
                 self._gate.notify_all()
-
-    def moment_us(self, began_s: float) -> int:
-        """A moment of the monotonic clock, by the warehouse's."""
-        return self._clock.now_us() - int((monotonic() - began_s) * 1e6)
 
     def running(self) -> list[Execution]:
         """In the order in which they began."""
@@ -208,7 +198,7 @@ class Executions:
     def busy_s(self) -> float:
         """For how long at least one was running, so far."""
         with self.lock:
-            since_s = monotonic() - self._busy_since_s if self._running else 0.0
+            since_s = time.monotonic() - self._busy_since_s if self._running else 0.0
             return self._busy_s + since_s
 
     def cancel(self, query_id: int, why: TidemillError | None = None) -> bool:

@@ -12,6 +12,7 @@ import base64
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import ormsgpack
@@ -33,7 +34,7 @@ Spans: TypeAlias = tuple[tuple[int, int], ...]
 EVER_US = 2**63 - 1
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ChangeForm:
     """What changes have in common that differ in values alone.
 
@@ -58,15 +59,39 @@ class ChangeForm:
     compared: tuple[tuple[str, str, int], ...] = ()
     within: tuple[tuple[str, Domain], ...] = ()
 
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        """Forms are looked up by the thousand."""
+        return hash((self.kind, self.types, self.keys, self.condition, self.sets, self.bounds))
+
+    @cached_property
+    def fields(self) -> list[Any]:
+        """As msgpack takes it."""
+        return [
+            self.kind,
+            self.types,
+            self.keys,
+            self.condition,
+            self.sets,
+            sorted(self.reads),
+            self.bounds,
+            self.is_span,
+            self.compared,
+            [(name, domain.ranges, domain.has_null) for name, domain in self.within],
+        ]
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """Of corrections as Arrow."""
+        return pa.schema([(f"s{at}", SqlType(name).arrow) for at, name in enumerate(self.types)])
+
     @property
     def writes(self) -> frozenset[str]:
         """The columns that are set; none by a delete, which takes the whole row."""
         return frozenset(name for name, _ in self.sets)
-
-    @property
-    def schema(self) -> pa.Schema:
-        """Of corrections as Arrow."""
-        return pa.schema([(f"s{at}", SqlType(name).arrow) for at, name in enumerate(self.types)])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -135,22 +160,6 @@ def plain_rows_of(form: ChangeForm, batch: pa.RecordBatch) -> list[Correction]:
 # -- as bytes
 
 
-def form_fields(form: ChangeForm) -> list[Any]:
-    """A form as msgpack takes it."""
-    return [
-        form.kind,
-        form.types,
-        form.keys,
-        form.condition,
-        form.sets,
-        sorted(form.reads),
-        form.bounds,
-        form.is_span,
-        form.compared,
-        [(name, domain.ranges, domain.has_null) for name, domain in form.within],
-    ]
-
-
 def form_of(fields: Sequence[Any]) -> ChangeForm:
     """The form from its fields."""
     kind, types, keys, condition, sets, reads, bounds, is_span, *known = fields
@@ -183,7 +192,7 @@ def pack(changes: Sequence[Change]) -> str:
     for change in changes:
         at = forms.setdefault(change.form, len(forms))
         found.append(_change_fields(change, at))
-    packed = ormsgpack.packb([[form_fields(form) for form in forms], found])
+    packed = ormsgpack.packb([[form.fields for form in forms], found])
     return base64.b64encode(zlib.compress(packed, 1)).decode()
 
 
@@ -232,7 +241,7 @@ def change_fields(change: Change) -> Mapping[str, Any]:
     return {
         "c": change.number,
         "a": change.at_us,
-        "f": form_fields(change.form),
+        "f": change.form.fields,
         "o": change.rows,
         "l": change.low_us,
         "h": change.high_us,

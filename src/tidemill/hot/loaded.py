@@ -34,6 +34,11 @@ class LoadedNumbers:
         """A load whose numbers began with this one was committed, or given up."""
         self._open = [span for span in self._open if span[0] != first_seq]
 
+    @property
+    def has_open(self) -> bool:
+        """Whether a load may be under way."""
+        return bool(self._open)
+
     def holds(self, seq: int) -> bool:
         place = bisect_right(self._spans, (seq, 2**63))
         return place > 0 and self._spans[place - 1][1] >= seq

@@ -13,8 +13,6 @@ Together with the list that a test keeps, every function of the DuckDB in use is
 
 from __future__ import annotations
 
-from functools import cache
-
 from sqlglot import exp
 
 from tidemill.errors import TidemillError, UnknownNameError, UnsupportedError
@@ -82,7 +80,10 @@ def check_permitted(tree: exp.Expression) -> None:
     """Refuse a tree that does more than read what Tidemill shows. A statement that writes is
     itself allowed, but not within another."""
     for node in tree.walk():
-        if not _is_looked_at(type(node)):
+        kind = type(node)
+        if kind not in _looked_at:
+            _looked_at[kind] = issubclass(kind, (exp.Table, exp.Func, *_REFUSED_WITHIN))
+        if not _looked_at[kind]:  # as most are: names and constants
             continue
         if isinstance(node, exp.Table):
             _check_table(node)
@@ -92,10 +93,7 @@ def check_permitted(tree: exp.Expression) -> None:
             raise _writes(node)
 
 
-@cache
-def _is_looked_at(kind: type[exp.Expr]) -> bool:
-    """Whether nodes of a kind may be refused; most are names and constants."""
-    return issubclass(kind, (exp.Table, exp.Func, *_REFUSED_WITHIN))
+_looked_at: dict[type, bool] = {}  # by kind of nodes, whether they may be refused
 
 
 def _is_of_merge(node: exp.Expr) -> bool:

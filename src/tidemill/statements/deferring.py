@@ -12,7 +12,10 @@ subquery, chance, another table.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property
 
 from sqlglot import exp
 
@@ -34,13 +37,25 @@ from tidemill.changes.values import literal_of
 from tidemill.sql.comparisons import parts_of_and
 from tidemill.sql.constants import is_constant
 from tidemill.sql.fold import NotConstant, comparable, constant
-from tidemill.sql.params import Params
+from tidemill.sql.params import Params, check_params, placeholder_key, placeholders
 from tidemill.types import Column, quote
 
 _MIRRORED: dict[type[exp.Expr], str] = {exp.GT: "<", exp.GTE: "<=", exp.LT: ">", exp.LTE: ">="}
 _OPERATORS: dict[type[exp.Expr], str] = {exp.GT: ">", exp.GTE: ">=", exp.LT: "<", exp.LTE: "<="}
 _COMPARISONS: dict[type[exp.Expr], str] = {**_OPERATORS, exp.EQ: "=", exp.NEQ: "<>"}
 _OPPOSITE = {"=": "<>", "<>": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
+
+
+# By type of a column the Python types whose values surely are compared and set as they are.
+_PLAIN: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("INTEGER", "BIGINT", "SMALLINT", "TINYINT"), (int,)),
+    "DOUBLE": (float,),
+    "VARCHAR": (str,),
+    "BOOLEAN": (bool,),
+    "TIMESTAMP": (datetime,),
+    "TIMESTAMP WITH TIME ZONE": (datetime,),
+}
+Take = tuple[int, tuple[type, ...], Callable[[object], object]]
 
 
 class _MustNotWait(Exception):
@@ -62,10 +77,45 @@ class Deferred:
 
     form: ChangeForm
     slots: tuple[Slot, ...]
+    given: tuple[str, ...] = ()  # the parameters
+
+    @cached_property
+    def _takes(self) -> tuple[Take, ...] | None:
+        """How each slot takes its value from the parameters in their order; None if some do
+        otherwise."""
+        found = []
+        for slot in self.slots:
+            node, column = slot.node, slot.column
+            if not isinstance(node, (exp.Placeholder, exp.Parameter)):
+                return None
+            key = placeholder_key(node)
+            convert = converter_of(column.type.arrow)
+            if not key.isdigit() or convert is None or column.type.name not in _PLAIN:
+                return None
+            found.append((int(key) - 1, _PLAIN[column.type.name], convert))
+        return tuple(found)
+
+    def _plain_values(self, params: Params) -> Correction | None:
+        """The same where each parameter is of the very kind that its column has."""
+        takes = self._takes
+        if takes is None or not isinstance(params, (list, tuple)) or len(params) != len(self.given):
+            return None
+        values = []
+        for at, kinds, convert in takes:
+            given = params[at]
+            value = convert(given) if type(given) in kinds else None
+            if value is None:
+                return None
+            values.append(value)
+        return tuple(values)
 
     def values(self, params: Params, now_us: int) -> Correction | None:
         """The values of the slots; None if one does not suit its column, so that the statement
         must not wait."""
+        plain = self._plain_values(params)
+        if plain is not None:
+            return plain
+        check_params(self.given, params)
         try:
             return tuple([_value(slot, params, now_us) for slot in self.slots])
         except _MustNotWait:
@@ -157,6 +207,7 @@ class _Former:
                 tuple(sorted(within.items())),
             ),
             tuple(self.slots),
+            tuple(placeholders(self.body)),
         )
 
     def _set(self, assignment: exp.Expression) -> tuple[str, Text]:

@@ -113,7 +113,6 @@ class StreamChanges:
         key = statement.text, table.table_id
         known = self._known.get(key)
         if known is not None and known[0] is table:
-            check_params(placeholders(statement.body), call.params)
             return known[1]
         check_params(placeholders(statement.body), call.params)
         found = deferred(statement.body, table, call.params, self._clock.now_us())
@@ -252,6 +251,8 @@ class StreamChanges:
 def spared_by(catalog: Catalog, hot: HotTable) -> Spans:
     """The numbers of loads that are not committed: their rows come later. Called under the table's
     write lock."""
+    if not hot.published.loads.has_open:
+        return ()
     history = catalog.snapshot().history(hot.table.table_id)
     known = [(each.first_seq, each.last_seq) for each in history.reservations]
     with hot.published.lock:
