@@ -118,7 +118,7 @@ def _spark_memory(text: str) -> int:
     return size
 
 
-DEFER, EAGER, VERSIONED = "defer", "eager", "versioned"
+DEFER, EAGER = "defer", "eager"
 MEMORY_BYTES_MIN = 1_000_000
 SPARK_MEMORY_BYTES_MIN = 1_000_000_000
 SHARE_MIN, SHARE_MAX = 0.05, 0.95
@@ -210,9 +210,9 @@ TABLE_SETTINGS: dict[str, Setting] = {
         Setting(
             "changes",
             DEFER,
-            _choice(DEFER, EAGER, VERSIONED),
-            "how UPDATE and DELETE reach rows that lie in files: later, at once, or as new "
-            "versions beside them",
+            _choice(DEFER, EAGER),
+            "how UPDATE and DELETE reach rows: when somebody reads rows that they concern, or at "
+            "once",
         ),
         Setting(
             "publish",

@@ -72,6 +72,24 @@ def test_a_view_made_after_a_change(db: Database) -> None:
     assert by_query(db) == 0
 
 
+def test_a_query_within_a_query_has_its_own_parameters(db: Database) -> None:
+    db.sql("DELETE FROM t WHERE k = 5")
+    db.sql("CREATE INDEX ON t (k)")
+    text = "SELECT count(*) FROM t WHERE k IN (SELECT k FROM t WHERE v = ?) AND v < ?"
+    assert db.sql(text, [6, 50]).fetchall() == [(7,)]
+    assert db.sql(text, [5, 50]).fetchall() == [(0,)]
+
+
+def test_the_key_of_a_row_that_a_change_deleted_is_free_for_an_update(db: Database) -> None:
+    db.append("t", [row(100) | {"ts": NOON, "k": 50}, row(101) | {"ts": NOON, "k": 51}])
+    db.sql("DELETE FROM t WHERE k = 50")
+    assert db.sql("UPDATE t SET k = 50 WHERE k = 51").message == "UPDATE 1"
+    assert db.sql("SELECT v FROM t WHERE k = 50").fetchall() == [(101,)]
+    db.sql("DELETE FROM t WHERE k = 50")
+    text = "INSERT INTO t VALUES (?, 50, 7) ON CONFLICT DO NOTHING"
+    assert db.sql(text, [NOON]).message == "INSERT 1"
+
+
 def by_query(db: Database) -> int:
     """How often a view was answered by its query."""
     (live,) = db._views.live()
@@ -442,3 +460,30 @@ def test_rows_that_were_deleted_before_they_moved_stay_deleted(tmp_path: Path) -
         db._keeping.wait(db._keeping._submit_move(hot, 3, "some"))
     with quiet(), open_inline(tmp_path / "w") as db:
         assert db.sql("SELECT k FROM s ORDER BY _seq").fetchall() == [(0,), (0,), (0,), (2,)]
+
+
+def test_changes_by_another_source_wait(db: Database) -> None:
+    """What equality names is a correction by key; other forms are resolved, and count."""
+    db.sql("CREATE TABLE r (k INT, v INT, big BIGINT, at TIMESTAMP)")
+    db.sql("INSERT INTO r VALUES (1, 1000, 2, ?), (2, 2000, 3, ?), (NULL, 7, 4, NULL)", [NOON] * 2)
+    tag = db.sql("UPDATE t SET v = r.v + ? FROM r WHERE t.k = r.k AND r.v > ?", [5, 1_500]).message
+    assert tag == "UPDATE"
+    assert states(db) == ["new"]
+    assert db.sql("SELECT DISTINCT v FROM t WHERE k = 2").fetchall() == [(2_005,)]
+    assert db.sql("SELECT count(*) FROM t WHERE v > 999 AND k = 1").fetchall() == [(0,)]
+    assert db.sql("DELETE FROM t USING r WHERE r.k = t.k AND r.v = 1000").message == "DELETE"
+    assert db.sql("SELECT count(*) FROM t WHERE k = 1").fetchall() == [(0,)]
+    for text, tag in (
+        ("UPDATE t SET v = 1 FROM r WHERE t.k = r.big", "UPDATE 42"),  # another type
+        ("UPDATE t SET v = t.v + r.v FROM r WHERE t.k = r.k", "UPDATE 14"),
+        ("UPDATE t SET v = big FROM r WHERE t.k = r.k", "UPDATE 14"),  # whose column is it?
+        ("DELETE FROM t USING r WHERE t.k = r.k AND t.v < 0", "DELETE 0"),
+        ("DELETE FROM t USING r WHERE t.k > r.k AND r.k = 5", "DELETE 0"),
+    ):
+        assert db.sql(text).message == tag, text
+    with pytest.raises(tidemill.TidemillError, match="more than one"):
+        db.sql(
+            "UPDATE t SET v = s.v FROM (SELECT 3 AS k, 1 AS v UNION SELECT 3, 2) s WHERE t.k = s.k"
+        )
+    with pytest.raises(tidemill.TidemillError):
+        db.sql("UPDATE t SET k = s.v FROM (SELECT 3 AS k, NULL::INT AS v) s WHERE t.k = s.k")

@@ -312,3 +312,149 @@ def test_corrections_over_the_socket(db: Database) -> None:
                 client.update("t", [{"k": 1, "v": 1}])
             found = client.sql("SELECT k, v FROM t ORDER BY k").fetchall()
         assert found == [(0, 0), (1, 11), (2, 12), (3, 3)]
+
+
+# -- what a review found
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "DELETE FROM t ORDER BY ts LIMIT 3",
+        "DELETE FROM t LIMIT 3",
+        "UPDATE t SET v = 1 ORDER BY ts LIMIT 1",
+        "DELETE FROM t TABLESAMPLE 10 PERCENT",
+        "UPDATE t JOIN (SELECT 1 AS k) s ON t.k = s.k SET v = 1",
+        "UPDATE t SET v",
+        "UPDATE t SET other.v = 1",
+        "MERGE INTO RECENT(t, INTERVAL '1' MINUTE) AS x USING (SELECT 1 AS k) s ON x.k = s.k "
+        "WHEN MATCHED THEN DELETE",
+        "MERGE INTO t USING (SELECT 1 AS k, 2 AS v) s ON t.k = s.k "
+        "WHEN MATCHED THEN UPDATE SET *, w = 'x'",
+        "MERGE INTO t USING (SELECT 1 AS k) s ON t.k = s.k WHEN MATCHED THEN UPDATE SET s.k = 3",
+        "MERGE INTO t USING (SELECT 90 AS k) s ON t.k = s.k WHEN NOT MATCHED THEN INSERT (k)",
+        "INSERT INTO t VALUES ('2024-03-01 12:03:00', 3, 1, 'x') ON CONFLICT (k, ts) REPLACE",
+        "INSERT INTO t VALUES ('2024-03-01 12:03:00', 3, 1, 'x') "
+        "ON CONFLICT DO UPDATE SET v = 1, w = 'x' WHERE random() < 0.5",
+    ],
+)
+def test_what_nobody_would_carry_out_is_refused(db: Database, text: str) -> None:
+    before = rows(db)
+    with pytest.raises(tidemill.TidemillError):
+        db.sql(text)
+    assert rows(db) == before
+
+
+@pytest.mark.parametrize("policy", ["ignore", "replace", "reject"])
+def test_a_row_is_not_lost_if_its_new_key_is_taken(db: Database, policy: str) -> None:
+    db.sql(f"ALTER TABLE t SET (on_conflict = '{policy}', rejected = 'divert')")
+    db.append("t", [row(30) | {"ts": at(1), "k": 2}])
+    before = rows(db)
+    for text in (
+        "UPDATE t SET k = 2 WHERE k = 1",
+        "MERGE INTO t USING (SELECT 1 AS k) s ON t.k = s.k WHEN MATCHED THEN UPDATE SET k = 2",
+    ):
+        with pytest.raises(tidemill.TidemillError, match="primary key"):
+            db.sql(text)
+    text = (
+        "MERGE INTO t USING (SELECT 1 AS k) s ON t.k = s.k "
+        "WHEN MATCHED THEN UPDATE SET ts = TIMESTAMP 'infinity'"
+    )
+    with pytest.raises(tidemill.TidemillError):
+        db.sql(text)
+    assert rows(db) == before
+
+
+def test_keys_that_stay_are_no_move(db: Database) -> None:
+    """UPDATE SET * names the key, too; new rows beside it are rows like any other."""
+    text = (
+        "MERGE INTO t USING (VALUES (3, ?, 33), (80, ?, 80)) AS s(k, ts, v) ON t.k = s.k "
+        "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT (k, ts, v, w) "
+        "VALUES (s.k, s.ts, s.v, 'n')"
+    )
+    before = db.sql("SELECT _seq FROM t WHERE k = 3").fetchall()
+    assert db.sql(text, [at(3), at(80)]).message == "MERGE 2"
+    assert db.sql("SELECT _seq FROM t WHERE k = 3 AND v = 33").fetchall() == before
+    assert db.sql("SELECT k FROM RECENT(t, INTERVAL '1' MINUTE)").fetchall() == [(80,)]
+
+
+def test_values_of_a_later_clause_are_for_other_pairs(db: Database) -> None:
+    text = (
+        "MERGE INTO t USING (VALUES (1, 'x'), (2, '22')) AS s(k, w) ON t.k = s.k "
+        "WHEN MATCHED AND length(s.w) = 1 THEN DELETE WHEN MATCHED THEN UPDATE SET v = s.w::INT"
+    )
+    assert db.sql(text).message == "MERGE 2"
+    assert rows(db)[1] == (2, 22, "old")
+
+
+def test_parameters_in_source_and_clauses(db: Database) -> None:
+    text = (
+        "MERGE INTO t USING (SELECT ?::INT AS k) s ON t.k = s.k AND t.v < ? "
+        "WHEN MATCHED THEN UPDATE SET v = ?"
+    )
+    assert db.sql(text, [4, 9, 44]).message == "MERGE 1"
+    named = text.replace("?::INT", ":k::INT").replace("< ?", "< :most").replace("= ?", "= :v")
+    assert db.sql(named, {"k": 5, "most": 9, "v": 55}).message == "MERGE 1"
+    assert [v for k, v, _ in rows(db) if k in (4, 5)] == [44, 55]
+
+
+def test_names_within_a_subquery_are_its_own(db: Database) -> None:
+    db.sql("CREATE TABLE r (k INT, v INT)")
+    db.sql("INSERT INTO r VALUES (3, 333)")
+    text = (
+        "INSERT INTO t VALUES (?, 3, 0, 'n') ON CONFLICT DO UPDATE "
+        "SET v = (SELECT v FROM r WHERE r.k = excluded.k)"
+    )
+    assert db.sql(text, [at(3)]).message == "INSERT 1"
+    assert rows(db)[3] == (3, 333, "old")
+
+
+def test_a_row_of_the_source_that_matches_nothing_cannot_fail(db: Database) -> None:
+    db.sql("CREATE TABLE r (k INT, txt VARCHAR)")
+    db.sql("INSERT INTO r VALUES (3, '30'), (99, 'abc')")
+    db.sql("UPDATE t SET v = r.txt::INT FROM r WHERE t.k = r.k")
+    assert rows(db)[3] == (3, 30, "old")
+
+
+def test_a_window_and_another_source(db: Database) -> None:
+    db.sql("CREATE TABLE r (ts TIMESTAMP, k INT, v INT)")
+    db.sql("INSERT INTO r VALUES (?, 9, 90), (?, 1, 10)", [at(0), at(0)])
+    tag = db.sql(
+        "UPDATE RECENT(t, INTERVAL '2' MINUTE) AS x SET v = r.v FROM r WHERE x.k = r.k"
+    ).message
+    assert tag.startswith("UPDATE")
+    assert [k for k, v, _ in rows(db) if v in (90, 10)] == [9]
+
+
+def test_now_while_a_change_waits(db: Database) -> None:
+    db.sql("UPDATE t SET v = 77 WHERE k = 3")
+    text = "SELECT count(*) FROM t WHERE ts < now() - INTERVAL '1' HOUR AND v = 77"
+    assert db.sql(text).fetchall() == [(1,)]
+
+
+def test_a_kept_form_checks_each_value(db: Database) -> None:
+    text = "UPDATE t SET w = ? WHERE k = ?"
+    db.sql(text, ["new", 1])
+    with pytest.raises(tidemill.TidemillError, match="NULL"):
+        db.sql(text, [None, 2])
+    moment = "DELETE FROM t WHERE k = ? AND (ts < now() - INTERVAL '1' HOUR OR v IS NULL)"
+    db.sql(moment, [1])
+    db.sql(moment, [2])
+    assert [k for k, _, _ in rows(db)] == [0, *range(3, 10)]
+    with pytest.raises(tidemill.TidemillError):
+        db.sql("DELETE FROM t WHERE k = $2", [3])
+
+
+def test_columns_by_their_place(db: Database) -> None:
+    db.sql("UPDATE t SET v = 5")
+    assert db.sql("SELECT sum(#3) FROM t").fetchall() == [(50,)]
+
+
+def test_a_restart_amid_changes_and_moves(db: Database) -> None:
+    db.sql("UPDATE t SET v = 1 WHERE k = 1")
+    db.append("t", [row(n) for n in range(10, 20)])
+    flush(db, "t")
+    db.close()
+    with open_inline(db.path) as again:
+        hot = next(iter(again._hot.values()))
+        assert hot.published.last_seq >= hot.published.moved_seq == 20

@@ -26,7 +26,7 @@ SEEDS_DEFAULT = 60
 NOW = dt.datetime(2024, 3, 1, 12)
 MANNER = "clock = 'event', partition = '10 minutes', hot = '1 second', move = 'manual'"
 KEY = ", PRIMARY KEY (k, ts)"
-MODES = ("defer", "defer", "eager", "versioned")
+MODES = ("defer", "defer", "eager")
 
 
 @dataclass

@@ -7,6 +7,7 @@ one place a batch.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -41,6 +42,7 @@ class _Store:
     batches: dict[int, pa.RecordBatch] = field(default_factory=dict)  # of places that are many
     index: dict[int, dict[object, list[int]]] = field(default_factory=dict)
     indexed: dict[int, int] = field(default_factory=dict)  # how many places, by slot
+    lock: threading.Lock = field(default_factory=threading.Lock)  # of the index
 
     def add(self, change: Change, at: int) -> None:
         if change.batch is not None:
@@ -57,12 +59,14 @@ class _Store:
 
     def places_of(self, slot: int, value: object) -> list[int]:
         """The places where a slot has a value."""
-        known = self.index.setdefault(slot, {})
-        values = self.values[slot]
-        for place in range(self.indexed.get(slot, 0), len(values)):
-            known.setdefault(values[place], []).append(place)
-        self.indexed[slot] = len(values)
-        return known.get(value, [])
+        with self.lock:
+            known = self.index.setdefault(slot, {})
+            values = self.values[slot]
+            end = len(values)  # others may add more meanwhile
+            for place in range(self.indexed.get(slot, 0), end):
+                known.setdefault(values[place], []).append(place)
+            self.indexed[slot] = end
+            return list(known.get(value, ()))
 
 
 class Alike:
@@ -124,7 +128,7 @@ class Alike:
                 mask[[place for place in places if place < self.count]] = True
         else:
             mask = self._in_ranges(slot, domain)
-        for place, batch in self._store.batches.items():
+        for place, batch in list(self._store.batches.items()):
             if place < self.count:
                 mask[place] = _has_some(batch.column(slot), domain)
         return mask
@@ -134,7 +138,7 @@ class Alike:
         mask = self.every(False)
         values = self._store.values[slot]
         mask[[place for place in range(self.count) if values[place] is None]] = True
-        for place, batch in self._store.batches.items():
+        for place, batch in list(self._store.batches.items()):
             if place < self.count:
                 mask[place] = batch.column(slot).null_count > 0
         return mask

@@ -16,9 +16,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
+from itertools import pairwise
 from typing import Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tidemill.changes.model import DELETE, Change, Text
 from tidemill.changes.runs import Group, Run, runs_of
@@ -91,11 +93,37 @@ def _runs(changes: tuple[Change, ...]) -> tuple[Run, ...]:
 
 
 def corrections_of(run: Run) -> tuple[pa.Table, ...]:
-    """The corrections of a run, a table for each of its groups; made once."""
+    """The corrections of a run, a table for each of its groups, without those that later ones make
+    invisible; made once."""
     if not run.tables:
         places = run.places
-        run.tables = tuple(table_of(group.changes, places) for group in run.groups.values())
+        run.tables = tuple(
+            _newest(group, table_of(group.changes, places)) for group in run.groups.values()
+        )
     return run.tables
+
+
+def _newest(group: Group, corrections: pa.Table) -> pa.Table:
+    """Of corrections that name rows by keys alone, the last of each key: a later one means all rows
+    of an earlier one, and sets the same columns."""
+    keys = [f"s{slot}" for _, slot in group.form.keys]
+    is_growing = all(a.upto_seq <= b.upto_seq for a, b in pairwise(group.changes))
+    if (
+        not keys
+        or not is_growing
+        or group.form.condition
+        or any(_is_nested(corrections.field(k)) for k in keys)
+    ):
+        return corrections
+    last = corrections.select([*keys, ORDER]).group_by(keys).aggregate([(ORDER, "max")])
+    if last.num_rows == corrections.num_rows:
+        return corrections
+    kept = pc.is_in(corrections.column(ORDER), last.column(f"{ORDER}_max").combine_chunks())
+    return corrections.filter(kept)
+
+
+def _is_nested(field: pa.Field) -> bool:
+    return bool(pa.types.is_nested(field.type)) or isinstance(field.type, pa.BaseExtensionType)
 
 
 def _needed(table: HasColumns, names: Iterable[str], runs: Sequence[Run]) -> list[str]:

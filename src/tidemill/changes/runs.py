@@ -100,8 +100,10 @@ class Run:
         if group is None:
             group = self.groups[key] = Group(*key)
         group.changes.append(change)
-        own = _keys_of(change) if change.form.sets else None
+        named = _keys_of(change) if change.form.sets else None
         for name, _ in change.form.sets:
+            # Rows whose name a change sets are not told apart by it any more.
+            own = None if named is None or name in named[0] else named
             known = self._writers.get(name)
             if name not in self._writers:
                 self._writers[name] = None if own is None else (own[0], set(own[1]))
@@ -131,4 +133,6 @@ def _keys_of(change: Change) -> tuple[Keys, set[object]] | None:
     ordered = sorted(form.keys)
     names = tuple(name for name, _ in ordered)
     values: set[object] = {tuple([row[slot] for _, slot in ordered]) for row in change.rows}
+    if any(each != each for key in values for each in key):  # type: ignore[attr-defined]
+        return None  # NaN, which SQL takes for equal to itself
     return (names, values) if len(values) == len(change.rows) else None

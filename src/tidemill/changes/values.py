@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from itertools import count
-from math import isfinite
 
 import duckdb
 import pyarrow as pa
@@ -95,8 +94,7 @@ def literal_of(value: object, kind: str) -> str:
     if kind in _WHOLE:
         return f"CAST({value} AS {kind})"
     if isinstance(value, float):
-        text = repr(value) if isfinite(value) else literal(str(value))
-        return f"CAST({text} AS {kind})"
+        return f"CAST({literal(repr(value))} AS {kind})"  # without quotes it were a DECIMAL first
     if isinstance(value, bytes):
         return f"from_hex({literal(value.hex())})"
     if isinstance(value, timedelta):

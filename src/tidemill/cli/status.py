@@ -42,6 +42,9 @@ UNION ALL
 SELECT 'source ' || source_name, last_error FROM tidemill.sources WHERE last_error IS NOT NULL
 ORDER BY 1 LIMIT 10"""
 BEHIND = "SELECT view_name, lag_rows FROM tidemill.views WHERE lag_rows > 0 ORDER BY 1 LIMIT 10"
+CHANGES = """\
+SELECT table_name, count(*) FROM tidemill.changes WHERE files > 0 OR state = 'new'
+GROUP BY table_name ORDER BY table_name LIMIT 10"""
 SPARK = "SELECT state, master, last_error FROM tidemill.spark"
 STATES = ("running", "queued", "committed", "failed", "cancelled")
 
@@ -109,6 +112,8 @@ def _pending(database: Database, rows: list[dict[str, Any]]) -> Iterator[str]:
         yield f"{waiting:,} rows in memory, not yet in history"
     for view, behind in database.sql(BEHIND).fetchall():
         yield f"view {view} is {behind:,} rows behind"
+    for table, count in database.sql(CHANGES).fetchall():
+        yield f"{count:,} updates and deletes of {table} that files lack"
 
 
 def _print_troubles(database: Database, console: Console) -> None:

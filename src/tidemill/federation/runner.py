@@ -44,7 +44,7 @@ from tidemill.federation.planner import (
     Scan,
 )
 from tidemill.federation.reference_rows import ReferenceRows
-from tidemill.federation.scans import KEYS_MAX, Asked, wanted_of
+from tidemill.federation.scans import KEYS_MAX, NOTHING_ASKED, Asked, wanted_of
 from tidemill.federation.system import SystemTables
 from tidemill.history.checking import Reads
 from tidemill.history.guard import Guard
@@ -314,7 +314,9 @@ class Runner:
         sides: dict[tuple[int, str], SideTable] = {}
         clocks: dict[str, NowBounds] = {}
         began_s = time.monotonic()
+        now_us = self._clock.now_us() if at_us is None else at_us
         fixed = None if at_us is None else NowBounds(at_us, at_us)
+        values: dict[str, object] | None = None
         for scan in scans:
             if scan.table is None or scan.kind == VIEW:
                 continue
@@ -323,38 +325,55 @@ class Runner:
                 side = hot.published.late if scan.kind == LATE else hot.published.rejected
                 sides[table_id, scan.kind] = side.hold()
             elif table_id not in looks:
-                needed = None
+                needed, now = None, fixed or clocks.get(scan.table.name.lower())
                 if plan is not None and hot.published.changes.new:
-                    needed = self._needed(scans, table_id, plan, params, at_us)
-                looks[table_id] = found = look(hot, fixed, needed)
+                    if values is None:
+                        values = self._known_values(plan, params, scans, clocks, fixed, now_us)
+                        now = clocks.get(scan.table.name.lower(), now)
+                    needed = self._needed(scans, table_id, plan, values)
+                looks[table_id] = found = look(hot, now, needed)
                 clocks[scan.table.name.lower()] = found.now
                 limits.setdefault(table_id, found.horizon_us)
-        now_us = self._clock.now_us() if at_us is None else at_us
         pin = self._pins.pin()  # after all looks
         return Moment(looks, sides, clocks, pin, params, now_us, began_s, limits)
 
-    def _needed(
+    def _known_values(
         self,
-        scans: Iterable[Scan],
-        table_id: int,
         plan: Plan,
         params: Params,
-        at_us: int | None,
+        scans: Iterable[Scan],
+        clocks: dict[str, NowBounds],
+        fixed: NowBounds | None,
+        now_us: int,
+    ) -> dict[str, object]:
+        """The values of a plan that are known before anything is read. What tables call now is
+        noted in ``clocks``: the looks that follow mean the same."""
+        values = plan.values(params)
+        if plan.uses_now:
+            values[NOW] = from_us(now_us).replace(tzinfo=UTC)
+        if plan.bounds:
+            for scan in scans:
+                if scan.kind == HOT and scan.table is not None:
+                    name = scan.table.name.lower()
+                    clocks.setdefault(name, fixed or bounds_of(self._table(scan.table)))
+            for bound in plan.bounds:
+                values[bound.name] = bound.value(lambda name: clocks[name.lower()])
+        return values
+
+    def _needed(
+        self, scans: Iterable[Scan], table_id: int, plan: Plan, values: Mapping[str, object]
     ) -> list[Needed] | None:
         """What scans need of a table, as far as that is known before anything is read; None if
         all."""
         own = [each for each in scans if each.table is not None and each.table.table_id == table_id]
         if any(scan.kind != HOT or scan.as_of is not None for scan in own):
             return None
-        values = plan.values(params)
-        if plan.bounds:
-            tables = (scan.table for scan in scans if scan.kind == HOT and scan.table is not None)
-            fixed = None if at_us is None else NowBounds(at_us, at_us)
-            clocks = {each.name.lower(): fixed or bounds_of(self._table(each)) for each in tables}
-            for bound in plan.bounds:
-                values[bound.name] = bound.value(lambda name: clocks[name.lower()])
-        known = Known(values, {})
-        return [needed_of(scan, asked_of(scan, known)) for scan in own]
+        known, outer = Known(values, {}), {id(scan) for scan in plan.scans}
+        # Of a query that runs before, parameters have other names.
+        return [
+            needed_of(scan, asked_of(scan, known) if id(scan) in outer else NOTHING_ASKED)
+            for scan in own
+        ]
 
     def _fill(self, plan: Plan, values: dict[str, object], moment: Moment) -> Filled:
         if plan.uses_now:

@@ -28,6 +28,9 @@ class AskedBranch:
     either: tuple[tuple[AskedBranch, ...], ...] = ()
 
 
+NOTHING_ASKED = AskedBranch(())
+
+
 def wanted_of(
     table: Table, asked: AskedBranch, with_seq: bool, newest: int | None = None
 ) -> Wanted:

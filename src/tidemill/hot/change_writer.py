@@ -66,6 +66,8 @@ class ChangeWriter:
         with hot._write_lock:
             log = hot.log
             log.check()
+            if hot.primary is not None:
+                self.settle(log, (*accepted.batches, *accepted.moved))
             result = hot._sort(accepted, frozenset(seq for seq, _ in gone if isinstance(seq, int)))
             changes = [] if updated is None else [self._made(updated[0], batch=updated[1])]
             if gone:
@@ -75,6 +77,10 @@ class ChangeWriter:
             self._is_owing |= self._is_held_back
         hot._finish(log, ticket)
         return result.summary(accepted.rows)
+
+    def wait_for_room(self, nbytes: int) -> None:
+        """Wait until so much more fits the table's memory, as ``append`` does; without locks."""
+        self._hot._room.wait(nbytes, time.monotonic() + self._hot._room.wait_s)
 
     def change(
         self,
@@ -91,7 +97,8 @@ class ChangeWriter:
         memory until all rows have it: if there is none left, the writer waits as with rows."""
         hot = self._hot
         nbytes = CHANGE_BYTES * max(len(rows), 1) if batch is None else int(batch.nbytes)
-        hot._room.wait(nbytes, time.monotonic() + hot._room.wait_s)
+        if not self._is_held_back:  # whoever lets no other in has waited before
+            self.wait_for_room(nbytes)
         with hot._write_lock:
             is_held_back = self._is_held_back  # by this very thread
             self._is_owing |= is_held_back
@@ -170,6 +177,9 @@ class ChangeWriter:
         before, self._is_held_back = self._is_held_back, True
         try:
             yield
+        except BaseException:
+            self._is_owing = False  # the next change pays
+            raise
         finally:
             self._is_held_back = before
 
@@ -193,7 +203,7 @@ class ChangeWriter:
         """See to it that rows with the keys of batches are gone if changes deleted them: their keys
         are free."""
         hot = self._hot
-        if any(unit.changes for unit in hot.publisher.unpublished):
+        if any(unit.changes for unit in list(hot.publisher.unpublished)):
             hot._finish(log, log.written_ticket())
         if not hot.published.changes.new:
             return

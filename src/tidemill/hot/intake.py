@@ -33,7 +33,9 @@ class Accepted:
     """Rows that fit the table's columns, and (row as JSON, reason) of those that do not.
 
     ``packages`` are the files that they came from, if these must not be stored twice. Rows of a
-    load (``is_load``) are never late and do not move the table's clock."""
+    load (``is_load``) are never late and do not move the table's clock. Nor do those that
+    ``moved``: rows of the table with another time or key; if one of their keys is taken, nothing
+    is stored."""
 
     batches: tuple[pa.RecordBatch, ...]
     rejects: tuple[tuple[str, str], ...] = ()
@@ -41,14 +43,16 @@ class Accepted:
     offset: int | None = None
     packages: tuple[Package, ...] = ()
     is_load: bool = False
+    moved: tuple[pa.RecordBatch, ...] = ()
 
     @property
     def rows(self) -> int:
-        return sum(int(batch.num_rows) for batch in self.batches) + len(self.rejects)
+        batches = (*self.batches, *self.moved)
+        return sum(int(batch.num_rows) for batch in batches) + len(self.rejects)
 
     @cached_property
     def nbytes(self) -> int:
-        return sum(int(batch.nbytes) for batch in self.batches) + sum(
+        return sum(int(batch.nbytes) for batch in (*self.batches, *self.moved)) + sum(
             len(text) + len(reason) for text, reason in self.rejects
         )
 
@@ -96,7 +100,7 @@ class Sorter:
         for batch in self._batches(accepted):
             if watermark is not None:
                 batch = self._sort_late(batch, watermark, result)
-            if self.primary is not None and batch.num_rows:
+            if self.primary is not None and batch.num_rows and not accepted.moved:
                 batch = self._sort_repeated(batch, self.primary, result)
             if batch.num_rows:
                 result.stored.append(batch)
@@ -104,6 +108,11 @@ class Sorter:
                 if newest is not None:
                     held = result.newest_us
                     result.newest_us = newest if held is None else max(newest, held)
+        moved = [batch for batch in accepted.moved if batch.num_rows]
+        if moved and self.primary is not None:
+            whole = pa.concat_batches([*result.stored, *moved])
+            self._sort_repeated(whole, self.primary, result, must_fit=True)
+        result.stored += moved
         return result
 
     def _batches(self, accepted: Accepted) -> list[pa.RecordBatch]:
@@ -140,12 +149,18 @@ class Sorter:
         return batch.filter(pa.array(~late))
 
     def _sort_repeated(
-        self, batch: pa.RecordBatch, primary: PrimaryKeys, result: Sorted
+        self,
+        batch: pa.RecordBatch,
+        primary: PrimaryKeys,
+        result: Sorted,
+        must_fit: bool = False,
     ) -> pa.RecordBatch:
+        """Set rows apart whose key is taken; with ``must_fit`` the first one is an error, whatever
+        the table says."""
         times = self._times(batch)
         young = primary.young()
         blocks, gone = self.published.blocks_between(int(times.min()), int(times.max()))
-        policy = self.table.settings["on_conflict"]
+        policy = "reject" if must_fit else self.table.settings["on_conflict"]
         # Memory first, then history: rows only go from here to there, so none is missed.
         moved = self.history(batch) if self.history is not None else {}
         if self.leaving:
@@ -159,7 +174,7 @@ class Sorter:
         repeated = batch.take(pa.array(found.repeated))
         if policy == "ignore":
             result.ignored += len(found.repeated)
-        elif self.table.settings["rejected"] == "divert":
+        elif self.table.settings["rejected"] == "divert" and not must_fit:
             reason = f"the primary key ({', '.join(primary.columns)}) exists"
             result.rejects += [(text, reason) for text in rows_as_json(repeated)]
         else:

@@ -54,6 +54,9 @@ def _replay_change(hot: HotTable, read: Frame, meta: ChangeMeta) -> None:
     unit = Unit(read.first_seq, changes=(change,))
     hot.changing.advance(unit, meta)
     hot.marks.add(change.at_us, change.upto_seq)
+    if read.first_seq <= hot.published.moved_seq:  # history holds the rows before and behind it
+        hot.published.changes.add(unit.changes)
+        return
     hot.publisher.show_again(unit)
 
 

@@ -135,6 +135,11 @@ class CarryOutJob:
 
 def forget_done(hot: HotTable, catalog: Catalog) -> None:
     """Forget the changes that no row can need any more."""
+    with hot.changing.saving:  # nobody puts later ones into the catalog meanwhile
+        _forget_done(hot, catalog)
+
+
+def _forget_done(hot: HotTable, catalog: Catalog) -> None:
     published = hot.published
     if not published.changes.pending:
         return

@@ -50,6 +50,13 @@ class DueForgetting:
 
 
 @dataclass(frozen=True)
+class DueLooking:
+    """A table in whose memory changes wait that nobody has looked for."""
+
+    hot: HotTable
+
+
+@dataclass(frozen=True)
 class DuePublishing:
     """A table whose history others read, to be published if it has changed."""
 
@@ -63,7 +70,7 @@ class DueTelling:
     allows_background: bool
 
 
-Due: TypeAlias = DueJob | DueTelling | DuePublishing | DueForgetting
+Due: TypeAlias = DueJob | DueLooking | DueTelling | DuePublishing | DueForgetting
 
 
 @dataclass(frozen=True)
@@ -136,6 +143,15 @@ def carry_out(now: Situation) -> Iterator[DueJob]:
             yield DueJob(CarryOutJob(hot, now.catalog, now.storage, reason), CARRY_OUT_PRIORITY)
 
 
+def look(now: Situation) -> Iterator[DueLooking]:
+    """Changes that have waited in memory for long, in a calm moment: the next query should find
+    little to do."""
+    for hot in now.tables.values() if now.allows_tidying else ():
+        waiting = hot.published.changes.new[:1]
+        if waiting and waiting[0].at_us <= now.now_us - CHANGES_WAIT_US:
+            yield DueLooking(hot)
+
+
 def compact_digests(now: Situation) -> Iterator[DueJob]:
     """Partials of partitions that have many files of them."""
     for table in now.with_history() if now.allows_tidying else ():
@@ -171,6 +187,7 @@ Rule: TypeAlias = Callable[[Situation], Iterable[Due]]
 RULES: tuple[Rule, ...] = (
     expire,
     compact,
+    look,
     carry_out,
     compact_digests,
     tell,

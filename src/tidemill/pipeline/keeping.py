@@ -33,7 +33,15 @@ from tidemill.pipeline.changing import (
     forget_done,
 )
 from tidemill.pipeline.compaction import Compaction
-from tidemill.pipeline.due import RULES, Due, DueJob, DuePublishing, DueTelling, Situation
+from tidemill.pipeline.due import (
+    RULES,
+    Due,
+    DueJob,
+    DueLooking,
+    DuePublishing,
+    DueTelling,
+    Situation,
+)
 from tidemill.pipeline.job import Job, Outcome
 from tidemill.pipeline.jobs import JobHandle, Pipeline
 from tidemill.pipeline.lifetime import Lifetime
@@ -208,6 +216,13 @@ class Keeping:
             time.monotonic() - self._forgot_s,
         )
 
+    def _look_at(self, hot: HotTable) -> None:
+        """Have changes carried out in memory; who looks next is told what hinders it."""
+        try:
+            hot.view()
+        except TidemillError as error:
+            _log.warning('changes of table "%s" wait on: %s', hot.table.name, error)
+
     def _carry_out(self, due: Due) -> None:
         if isinstance(due, DueJob):
             self.submit(due.job, due.priority)
@@ -215,6 +230,8 @@ class Keeping:
             self._looks.tell(due.allows_background)
         elif isinstance(due, DuePublishing):
             self.publishing.publish(due.table)
+        elif isinstance(due, DueLooking):
+            self._look_at(due.hot)
         else:
             self._forgot_s = time.monotonic()
             self._forget_before(due.before_us)

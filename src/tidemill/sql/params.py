@@ -173,3 +173,16 @@ def bind_rows(
         tuple(value_of(value.key, params) if isinstance(value, Param) else value for value in row)
         for row in template
     )
+
+
+def own_params(tree: exp.Expression, params: Params) -> Params:
+    """The values of the parameters that a part of a statement has; numbers begin anew, in place."""
+    keys = placeholders(tree)
+    if params is None or not keys:
+        return None
+    values = {key: value_of(key, params) for key in keys}
+    if isinstance(params, Mapping):
+        return values
+    for node in tree.find_all(exp.Placeholder, exp.Parameter):
+        node.set("this", str(keys.index(placeholder_key(node)) + 1))
+    return list(values.values())

@@ -214,6 +214,28 @@ def _read_change(cursor: Cursor, text: str, position: Position) -> Statement:
     return _change(body, text, position)
 
 
+def _check_clauses(body: exp.Expression, kind: str, position: Position) -> None:
+    """Refuse clauses that nobody would carry out."""
+    table = body.this
+    found = [
+        name
+        for name in ("order", "limit", "tables", "cluster", "hint", "options")
+        if body.args.get(name)
+    ]
+    if isinstance(table, exp.Table):
+        names = ("joins", "sample", "pivots", "hints", "laterals", "when", "ordinality")
+        found += [name for name in names if table.args.get(name)]
+        alias = table.args.get("alias")
+        found += ["columns"] if alias is not None and alias.args.get("columns") else []
+    if found:
+        raise UnsupportedError(
+            f"{kind.upper()} takes a table, FROM or USING, and WHERE",
+            detail=f"found {', '.join(found)}",
+            hint="WHERE _seq IN (SELECT _seq FROM t ORDER BY … LIMIT …) names rows by an order",
+            position=position,
+        )
+
+
 _KINDS = {exp.Update: "update", exp.Delete: "delete", exp.Merge: "merge"}
 
 
@@ -237,6 +259,7 @@ def _change(body: exp.Update | exp.Delete | exp.Merge, text: str, position: Posi
             hint="tables have no schema (or main)",
             position=place or position,
         )
+    _check_clauses(body, kind, position)
     if kind == "update" and not body.expressions:
         raise SqlSyntaxError("UPDATE sets nothing", hint="UPDATE t SET a = 1", position=position)
     if (clause := find_clause(body)) is not None:

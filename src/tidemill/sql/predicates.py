@@ -363,7 +363,7 @@ class _Finder:
 
 def _may_be_all(part: exp.Expr, select: exp.Select, alias: str, names: dict[str, str]) -> bool:
     """Whether a node may stand for every column of the source ``alias`` of this SELECT."""
-    if isinstance(part, exp.Columns):
+    if isinstance(part, (exp.Columns, exp.PositionalColumn)):
         return True
     if isinstance(part, exp.Column):  # SELECT t FROM t: the whole row as one value
         return part.name.lower() == alias and alias not in names

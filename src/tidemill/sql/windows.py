@@ -134,11 +134,15 @@ def recent_target(
     alias = node.args.get("alias")
     if alias is not None:
         target.set("alias", alias.copy())
-    select = _recent(call, moment, False)
+    select, name = _recent(call, moment, False), target.alias_or_name
     if call.rows is None:
-        return target, exp.paren(select.args["where"].this, copy=False)
+        condition = select.args["where"].this
+        for column in condition.find_all(exp.Column):
+            column.set("table", exp.to_identifier(name, quoted=True))
+        return target, exp.paren(condition, copy=False)
     select.set("expressions", [_column(SEQ)])
-    return target, exp.In(this=_column(SEQ), query=exp.Subquery(this=select))
+    number = exp.column(SEQ, table=name, quoted=True)
+    return target, exp.In(this=number, query=exp.Subquery(this=select))
 
 
 def window_call(node: exp.Table) -> exp.Anonymous | None:

@@ -13,13 +13,20 @@ from tidemill.types import Column
 
 
 def assignments(
-    expressions: Iterable[exp.Expr], table: Table, position: Position
+    expressions: Iterable[exp.Expr],
+    table: Table,
+    position: Position | None,
+    name: str | None = None,
 ) -> dict[str, exp.Expression]:
-    """The new values of an UPDATE, by column in lower case."""
+    """The new values of an UPDATE, by column in lower case; ``name`` is what the statement calls
+    the table."""
+    own = {table.name.lower(), (name or table.name).lower()}
     found: dict[str, exp.Expression] = {}
     for each in expressions:
-        pairs = [(each.this, each.expression)] if isinstance(each, exp.EQ) else []
-        if pairs and isinstance(each.this, exp.Tuple):
+        if not isinstance(each, exp.EQ):
+            raise SqlSyntaxError("SET gives columns values", hint="SET a = 1", position=position)
+        pairs = [(each.this, each.expression)]
+        if isinstance(each.this, exp.Tuple):
             values = each.expression
             if not isinstance(values, exp.Tuple) or len(values.expressions) != len(
                 each.this.expressions
@@ -31,8 +38,12 @@ def assignments(
                 )
             pairs = list(zip(each.this.expressions, values.expressions, strict=True))
         for target, value in pairs:
-            if not isinstance(target, exp.Column):
-                raise SqlSyntaxError("SET names columns", position=position)
+            if not isinstance(target, exp.Column) or (
+                target.table and target.table.lower() not in own
+            ):
+                raise SqlSyntaxError(
+                    f'SET names columns of table "{table.name}"', position=position
+                )
             column = table.get_column(target.name, position_of(target) or position)
             if column.name.lower() in found:
                 raise SqlSyntaxError(

@@ -93,7 +93,7 @@ class Deferred:
             if not key.isdigit() or convert is None or column.type.name not in _PLAIN:
                 return None
             found.append((int(key) - 1, _PLAIN[column.type.name], convert))
-        return tuple(found)
+        return tuple(found) if {at for at, _, _ in found} == set(range(len(self.given))) else None
 
     def _plain_values(self, params: Params) -> Correction | None:
         """The same where each parameter is of the very kind that its column has."""
@@ -140,6 +140,8 @@ def _value(slot: Slot, params: Params, now_us: int) -> object:
     if isinstance(found, NotConstant):
         raise _MustNotWait
     if found is None:
+        if slot.is_set and not slot.column.nullable:
+            raise _MustNotWait
         return None
     convert = converter_of(slot.column.type.arrow)
     if convert is None:
@@ -318,7 +320,7 @@ class _Former:
     def _constant(self, node: exp.Expr, column: Column) -> str:
         if not isinstance(node, exp.Expression) or not is_constant(node):
             raise _MustNotWait
-        if any(True for _ in node.find_all(exp.Placeholder, exp.Parameter)):
+        if not _is_fixed(node):
             raise _MustNotWait  # its value would become part of the form
         value = _value(Slot(column, node), None, self.now_us)
         return literal_of(value, column.type.name)
@@ -412,6 +414,13 @@ def _is_list(part: exp.In) -> bool:
     return bool(part.expressions) and not any(
         part.args.get(name) for name in ("query", "unnest", "field")
     )
+
+
+def _is_fixed(node: exp.Expr) -> bool:
+    """Whether a constant is the same whenever the statement is made."""
+    kinds = (exp.Literal, exp.Boolean, exp.Null, exp.Neg, exp.Paren, exp.Cast)
+    parts = (*kinds, exp.DataType, exp.DataTypeParam, exp.Interval, exp.Var, exp.Add, exp.Sub)
+    return all(isinstance(each, parts) for each in node.walk())
 
 
 def _is_text(node: exp.Expr) -> bool:

@@ -34,21 +34,27 @@ from tidemill.federation.duck import Duck
 from tidemill.federation.planner import make_plan
 from tidemill.federation.runner import Runner
 from tidemill.hot.intake import Accepted, AppendResult
+from tidemill.hot.keys import storage
 from tidemill.hot.table import HotTable
 from tidemill.sql.constants import is_repeatable
 from tidemill.sql.names import position_of, table_node
-from tidemill.sql.params import Params, placeholders
+from tidemill.sql.params import Params, own_params, placeholders
+from tidemill.sql.permitted import call_name
+from tidemill.sql.tokens import words
 from tidemill.statements.assigning import assignments, default_of, is_default
 from tidemill.statements.resolved import OLD_TIME, by_number, places_of
 from tidemill.statements.targets import Target
 from tidemill.types import SEQ, Column
 
 UPDATE, DELETE, INSERT, NOTHING = "update", "delete", "insert", "nothing"
+_WORDS = {"DELETE": DELETE, "DO NOTHING": NOTHING}
 EXCLUDED = "excluded"
 _SOURCE = "tm_source"
 _PLACE = "tm_place"  # of a row in the source
 _ACTION = "tm_action"
 _NO_ACTION = -1
+_OLD = "tm_old"  # what columns were that say which row it is
+TIME_US_MAX = 2**62
 
 
 @dataclass(frozen=True)
@@ -114,20 +120,37 @@ def merge_of(body: exp.Expr, table: Table, columns: Sequence[str], position: Pos
             "MERGE answers no rows", hint="SELECT them afterwards", position=position
         )
     whens = [
-        _when(each, table, source, columns, position) for each in body.args["whens"].expressions
+        _when(each, table, name, source, columns, position)
+        for each in body.args["whens"].expressions
     ]
     for when in whens:
-        if when.condition is not None and not is_repeatable(when.condition):
-            raise UnsupportedError(
-                "conditions of MERGE must not depend on chance",
-                hint="take the chance into a column of the source",
-                position=position_of(when.condition) or position,
-            )
+        _check_chance(when.condition, position)
     return Merge(name, source, on, tuple(whens), position)
 
 
+def _check_chance(condition: exp.Expr | None, position: Position) -> None:
+    """A condition is written beside each column, and must say the same everywhere."""
+    if condition is None or is_repeatable(condition):
+        return
+    for node in condition.find_all(exp.Func):
+        if call_name(node) in _CHANCE:
+            raise UnsupportedError(
+                "conditions of MERGE must not depend on chance",
+                hint="take the chance into a column of the source",
+                position=position_of(condition) or position,
+            )
+
+
+_CHANCE = words("random rand setseed uuid gen_random_uuid uuidv4 uuidv7 gen_uuid")
+
+
 def _when(
-    node: exp.Expr, table: Table, source: str, columns: Sequence[str], position: Position
+    node: exp.Expr,
+    table: Table,
+    target: str,
+    source: str,
+    columns: Sequence[str],
+    position: Position,
 ) -> When:
     if node.args.get("source") and not node.args["matched"]:
         raise UnsupportedError(
@@ -136,11 +159,16 @@ def _when(
             position=position,
         )
     condition, then, matched = node.args.get("condition"), node.args["then"], node.args["matched"]
-    if isinstance(then, exp.Var):
-        action = DELETE if then.name.upper() == "DELETE" else NOTHING
-        values: Mapping[str, exp.Expr] = {}
+    inner = then.args.get("where")
+    if inner is not None:
+        parts = [exp.paren(inner.this.copy())]
+        parts += [exp.paren(condition.copy())] if condition is not None else []
+        condition = exp.and_(*parts, copy=False)
+    values: Mapping[str, exp.Expr] = {}
+    if isinstance(then, exp.Var) and then.name.upper() in _WORDS:
+        action = _WORDS[then.name.upper()]
     elif isinstance(then, exp.Update):
-        action, values = UPDATE, _updated(then, table, source, columns, position)
+        action, values = UPDATE, _updated(then, table, target, source, columns, position)
     elif isinstance(then, exp.Insert):
         action, values = INSERT, _inserted(then, table, source, columns, position)
     else:
@@ -152,13 +180,24 @@ def _when(
     return When(matched, condition, action, values)
 
 
+def _is_star(node: exp.Expr) -> bool:
+    return isinstance(node, exp.Star) and not any(node.args.values())
+
+
 def _updated(
-    then: exp.Expr, table: Table, source: str, columns: Sequence[str], position: Position
+    then: exp.Expr,
+    table: Table,
+    target: str,
+    source: str,
+    columns: Sequence[str],
+    position: Position,
 ) -> Mapping[str, exp.Expr]:
     given = then.expressions
-    if not given or isinstance(given[0], exp.Star):
+    if isinstance(given, exp.Star):
+        given = [given]
+    if not given or (len(given) == 1 and _is_star(given[0])):
         return _same_names(table, source, columns, position)
-    return assignments(given, table, position)
+    return assignments(given, table, position, target)
 
 
 def _inserted(
@@ -170,18 +209,24 @@ def _inserted(
         for column in table.columns
         if column.default is not None
     }
-    if isinstance(names, exp.Star) or (not names and not values):
+    if not values and (not names or _is_star(names)):
         return {**found, **_same_names(table, source, columns, position)}
-    if not values:
-        return found  # DEFAULT VALUES
     listed = names.expressions if names else [exp.column(c.name) for c in table.columns]
+    if not values and len(listed) == 1 and is_default(listed[0]):
+        return found  # DEFAULT VALUES
+    if not values or not all(isinstance(each, exp.Column) for each in listed):
+        raise SqlSyntaxError("INSERT (columns) VALUES (…), or INSERT *", position=position)
     rows = values.expressions if isinstance(values, exp.Tuple) else [values.unnest()]
     if len(rows) != len(listed):
         raise SqlSyntaxError(
             f"INSERT has {len(listed)} columns and {len(rows)} values", position=position
         )
+    given: set[str] = set()
     for name, value in zip(listed, rows, strict=True):
         column = table.get_column(name.name, position_of(name) or position)
+        if column.name.lower() in given:
+            raise SqlSyntaxError(f'column "{column.name}" is given twice', position=position)
+        given.add(column.name.lower())
         found[column.name.lower()] = default_of(column) if is_default(value) else value
     return found
 
@@ -231,10 +276,14 @@ def upsert_of(tail: exp.Expr, table: Table, columns: Sequence[str], position: Po
     }
     insert = When(False, None, INSERT, values)
     on = exp.and_(*equal, copy=False)
-    if str(conflict.args["action"]).upper() == "DO NOTHING":
+    action = str(conflict.args["action"]).upper()
+    if action not in ("DO NOTHING", "DO UPDATE"):
+        raise SqlSyntaxError("ON CONFLICT (columns) DO UPDATE or DO NOTHING", position=position)
+    if action == "DO NOTHING":
         return Merge(table.name, EXCLUDED, on, (When(True, None, NOTHING, {}), insert), position)
     where = conflict.args.get("where")
     condition = None if where is None else _own(where.this, table)
+    _check_chance(condition, position)
     sets = {
         name: _own(value, table)
         for name, value in assignments(conflict.expressions, table, position).items()
@@ -247,7 +296,8 @@ def _own(node: exp.Expr, table: Table) -> exp.Expr:
     """With the table's columns where a name stands alone."""
     found = node.copy()
     for column in list(found.find_all(exp.Column)):
-        if not column.table and table.column(column.name) is not None:
+        is_within = column.find_ancestor(exp.Query) is not None
+        if not column.table and not is_within and table.column(column.name) is not None:
             column.set("table", exp.to_identifier(table.name, quoted=True))
     return found
 
@@ -280,8 +330,7 @@ class Merger:
         query = exp.select("*").from_(using.copy())
         if with_ is not None:
             query.set("with_", with_.copy())
-        given = params if placeholders(query) else None
-        return self._query(query, given, {})
+        return self._query(query, own_params(query, params), {})
 
     def merge(
         self,
@@ -299,8 +348,7 @@ class Merger:
         query = _pairs(merge, table, rows)
         places = pa.array(np.arange(rows.num_rows, dtype=np.int64))
         frames = {_SOURCE: rows.append_column(_PLACE, places)}
-        given = params if placeholders(query) else None
-        found = self._query(query, given, frames)
+        found = self._query(query, own_params(query, params), frames)
         actions = found.column(_ACTION).to_numpy()
         kinds = np.array([when.action for when in merge.whens] + [NOTHING])[actions]
         inserted = found.filter(pa.array(kinds == INSERT)).sort_by(_PLACE)
@@ -356,14 +404,17 @@ def _pairs(merge: Merge, table: Table, rows: pa.Table) -> exp.Select:
         exp.alias_(_column(merge.target, table.time_column or ""), OLD_TIME),
         exp.alias_(_column(merge.target, SEQ), SEQ),
     ]
+    for name in _fixed(table):
+        columns.append(exp.alias_(_column(merge.target, name), _OLD + name, quoted=True))
     for column in table.columns:
         name = column.name.lower()
         own = _column(merge.target, column.name)
+        # Branches without values stand there, too: those behind them are for other pairs.
         values = [
-            None if when.action in (DELETE, NOTHING) else _cast(when, name, own, column)
+            own.copy() if when.action in (DELETE, NOTHING) else _cast(when, name, own, column)
             for when in merge.whens
         ]
-        filled = chosen(values, own) if any(value is not None for value in values) else own
+        filled = chosen(values, own)
         columns.append(exp.alias_(filled, column.name, quoted=True))
     source = exp.to_table(_SOURCE)
     source.set("alias", exp.TableAlias(this=exp.to_identifier(merge.source, quoted=True)))
@@ -395,15 +446,18 @@ def _bounds(merge: Merge, table: Table, rows: pa.Table) -> list[exp.Expr]:
         column = rows.column(known[other.lower()])
         if column.type != table.get_column(own).type.arrow:
             continue
-        ends = pc.min_max(column)
-        kind = str(table.get_column(own).type)
+        ends = pc.min_max(column.cast(pa.int64()))
+        is_zoned = table.get_column(own).type.name != "TIMESTAMP"
+        make = "make_timestamptz" if is_zoned else "make_timestamp"
         return [
             sign(
                 this=_column(merge.target, own),
-                expression=exp.cast(exp.Literal.string(str(ends[end])), kind, dialect="duckdb"),
+                expression=exp.Anonymous(
+                    this=make, expressions=[exp.cast(exp.Literal.number(us), "BIGINT")]
+                ),
             )
             for sign, end in ((exp.GTE, "min"), (exp.LTE, "max"))
-            if ends[end].is_valid
+            if (us := ends[end].as_py()) is not None and abs(us) < TIME_US_MAX
         ]
     return []
 
@@ -441,22 +495,40 @@ def _store(
                 f'"{column.name}" of table "{table.name}" must not be NULL; nothing was changed',
                 position=merge.position,
             )
-    gone, batches = deleted, checked.batches
+    # With another time or another key the old row goes and a new one comes.
+    is_moving = _differ(updated, [name for name in _fixed(table) if name.lower() in names])
+    moving, staying = updated.filter(is_moving), updated.filter(pc.invert(is_moving))
+    again = _accepted(target, moving)
+    if again.rejects:
+        raise RowsRejectedError(
+            f"{len(again.rejects)} of the new rows do not fit; nothing was changed",
+            detail=f"for example: {again.rejects[0][1]}",
+            position=merge.position,
+        )
+    gone = pa.concat_tables([deleted, moving])
+    rest = tuple(column for column in changed if column.name not in _fixed(table))
+    named = by_number(table, staying, rest) if staying.num_rows and rest else None
+    accepted = Accepted(checked.batches, (*checked.rejects, *rejects), moved=tuple(again.batches))
     counts = updated.num_rows, deleted.num_rows
-    fixed = {table.time_column, *table.primary_key}
-    is_moving = updated.num_rows > 0 and any(column.name in fixed for column in changed)
-    if is_moving:  # another time or another key: the old rows go, new ones come
-        again = _accepted(target, updated)
-        gone = pa.concat_tables([deleted, updated])
-        batches = (*batches, *again.batches)
-        updated = updated.slice(0, 0)
-    accepted = Accepted(tuple(batches), (*checked.rejects, *rejects), is_load=is_moving)
-    named = None if not updated.num_rows else by_number(table, updated, changed)
     if not accepted.rows and named is None and not gone.num_rows:
-        return Merged(AppendResult(0), 0, 0)
+        return Merged(AppendResult(0), *counts)
     appended = hot.changing.replace(accepted, places_of(gone), named)
-    stored = appended.stored - (counts[0] if is_moving else 0)
+    stored = appended.stored - moving.num_rows
     return Merged(AppendResult(appended.rows_in, stored=stored), *counts)
+
+
+def _fixed(table: Table) -> list[str]:
+    """The columns that say where a row stands: a row with others is another one."""
+    return list(dict.fromkeys([table.time_column or "", *table.primary_key]))
+
+
+def _differ(rows: pa.Table, names: Sequence[str]) -> pa.Array:
+    """Which rows have other values of some columns than they had."""
+    found = pa.array(np.zeros(rows.num_rows, dtype=bool))
+    for name in names:
+        new, old = (storage(rows.column(each).combine_chunks()) for each in (name, _OLD + name))
+        found = pc.or_(found, pc.fill_null(pc.not_equal(new, old.cast(new.type)), True))
+    return found
 
 
 def _first_of_keys(rows: pa.Table, table: Table) -> pa.Table:
@@ -465,6 +537,7 @@ def _first_of_keys(rows: pa.Table, table: Table) -> pa.Table:
         return rows
     places = pa.array(np.arange(rows.num_rows, dtype=np.int64))
     keys = list(table.primary_key)
-    numbered = rows.select(keys).append_column(_PLACE, places)
+    plain = [storage(rows.column(key).combine_chunks()) for key in keys]
+    numbered = pa.table(plain, names=keys).append_column(_PLACE, places)
     first = numbered.group_by(keys).aggregate([(_PLACE, "min")]).column(f"{_PLACE}_min")
     return rows.take(first.combine_chunks().sort())

@@ -20,25 +20,20 @@ from tidemill.catalog.model import Table
 from tidemill.catalog.store import Catalog
 from tidemill.changes.model import Spans
 from tidemill.clock import Clock
-from tidemill.errors import RowsRejectedError, UnknownNameError
+from tidemill.errors import RowsRejectedError, TidemillError, UnknownNameError, UnsupportedError
 from tidemill.federation.duck import Duck
-from tidemill.federation.planner import make_plan
-from tidemill.federation.runner import Runner
+from tidemill.federation.planner import VIEW, make_plan
+from tidemill.federation.runner import Runner, stream_ids
 from tidemill.hot.intake import Accepted
 from tidemill.hot.table import HotTable
 from tidemill.result import Result, done
 from tidemill.sql import statements as st
-from tidemill.sql.params import (
-    Params,
-    check_params,
-    placeholder_key,
-    placeholders,
-    value_of,
-)
+from tidemill.sql.params import check_params, own_params, placeholders
 from tidemill.sql.windows import recent_target, window_call
 from tidemill.statements.assigning import assignments
 from tidemill.statements.call import Call
 from tidemill.statements.deferring import Deferred, deferred
+from tidemill.statements.keyed import keyed
 from tidemill.statements.merging import Merger, merge_of
 from tidemill.statements.naming import check_writable
 from tidemill.statements.resolved import OLD_TIME, by_number, places_of
@@ -47,6 +42,8 @@ from tidemill.stream.image import bounds_of
 from tidemill.types import SEQ
 
 KNOWN_MAX = 1_000  # statements whose forms are kept
+RESOLVED_BYTES = 1 << 20  # that must be free when a statement is resolved
+KEYED_SHARE = 8  # of a table's memory, for the corrections of one statement
 _NEW = "tm_new"
 
 
@@ -89,8 +86,33 @@ class StreamChanges:
                     wait.form, (values,), spared=lambda: spared_by(self._catalog, hot)
                 )
                 return done(tag)
+        if self._by_key(call, table, hot):
+            return done(tag)
+        hot.changing.wait_for_room(RESOLVED_BYTES)
         with hot.paused():
             return self._resolve(call, table, hot)
+
+    def _by_key(self, call: Call[st.Change], table: Table, hot: HotTable) -> bool:
+        """Make a change with another source wait, as corrections by key; whether it may."""
+        found = keyed(call.statement.body, table, call.params)
+        if found is None:
+            return False
+        given = call.params if placeholders(found.query) else None
+        try:
+            plan = make_plan(found.query, self._catalog.snapshot(), given)
+            if any(scan.kind == VIEW for scan in plan.scans) or table.table_id in stream_ids(plan):
+                return False  # rows of the table itself, which may change meanwhile
+            filled = self._runner.fill(plan, given)
+            rows, _ = self._duck.query(filled.sql, filled.values, filled.sources, exact=True)
+        except TidemillError:
+            return False  # a row that matches nothing may be what fails
+        change = found.change(rows)
+        if change is None or change[1].nbytes > table.settings["memory"] // KEYED_SHARE:
+            return False
+        form, batch = change
+        if batch.num_rows:
+            hot.changing.change(form, batch=batch, spared=lambda: spared_by(self._catalog, hot))
+        return True
 
     def _windowed(self, call: Call[st.Change], hot: HotTable) -> Call[st.Change]:
         """A change of RECENT(t, …) as one of the table, with what is recent now as a condition."""
@@ -105,7 +127,7 @@ class StreamChanges:
         parts = [condition] if where is None else [condition, exp.paren(where.this, copy=False)]
         body.set("where", exp.Where(this=exp.and_(*parts, copy=False)))
         statement = replace(call.statement, body=body, text=body.sql(dialect="duckdb"))
-        return Call(statement, _left(body, call.params), call.session, call.find)
+        return Call(statement, own_params(body, call.params), call.session, call.find)
 
     def _deferred(self, call: Call[st.Change], table: Table, is_kept: bool) -> Deferred | None:
         """The statement, if it may wait; kept, if it may come again with other parameters."""
@@ -132,6 +154,13 @@ class StreamChanges:
         body, params = call.statement.body, call.params
         check_params(placeholders(body), params)
         target = self._targets.get(table.name)
+        if window_call(body.this) is not None:
+            raise UnsupportedError(
+                "MERGE names a table, not a window of it",
+                hint="WHEN MATCHED AND t.ts > … leaves the others out",
+                position=call.statement.position,
+            )
+        hot.changing.wait_for_room(RESOLVED_BYTES)
         with hot.paused():
             rows = self._merger.source(body.args["using"], body.args.get("with_"), params)
             merge = merge_of(body, table, rows.column_names, call.statement.position)
@@ -245,7 +274,7 @@ class StreamChanges:
                 f"{len(checked.rejects)} of the new rows do not fit; nothing was changed",
                 detail=f"for example: {checked.rejects[0][1]}",
             )
-        hot.changing.replace(Accepted(checked.batches, is_load=True), places_of(answer))
+        hot.changing.replace(Accepted((), moved=checked.batches), places_of(answer))
 
 
 def spared_by(catalog: Catalog, hot: HotTable) -> Spans:
@@ -257,19 +286,6 @@ def spared_by(catalog: Catalog, hot: HotTable) -> Spans:
     known = [(each.first_seq, each.last_seq) for each in history.reservations]
     with hot.published.lock:
         return hot.published.loads.open_without(known)
-
-
-def _left(body: exp.Expression, params: Params) -> Params:
-    """The values of the parameters that a body still has, which are numbered anew."""
-    keys = placeholders(body)
-    if params is None or not keys:
-        return None
-    values = {key: value_of(key, params) for key in keys}
-    if isinstance(params, Mapping):
-        return values
-    for node in body.find_all(exp.Placeholder, exp.Parameter):
-        node.set("this", str(keys.index(placeholder_key(node)) + 1))
-    return list(values.values())
 
 
 def _name_of(body: exp.Expression, table: Table) -> str:

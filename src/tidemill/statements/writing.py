@@ -167,6 +167,7 @@ class Writer:
         check_rejects(checked.rejects, table)
         rows = pa.Table.from_batches(checked.batches, table.schema)
         only_new = merge.whens[0].action == NOTHING
+        hot.changing.wait_for_room(rows.nbytes)
         with hot.paused():
             found = self._merger.merge(merge, target, hot, rows, None, checked.rejects, only_new)
         return done(f"INSERT {found.count}")

@@ -235,7 +235,7 @@ class LiveView:
         found, changes = None, _last_changes(self)
         if self.digests and not self.is_too_large and not self.lacking():
             found = self._from_followers(now_us)
-        if found is None or _last_changes(self) != changes:
+        if found is None or _last_changes(self) != changes or self.lacking():
             return self._by_query(began_s)
         until_us = self._holds_until(now_us, found)
         return Answer(self._named(found.table), found.types, stamp, began_s, until_us)

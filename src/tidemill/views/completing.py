@@ -17,7 +17,7 @@ from tidemill.catalog.model import NEXT_SUFFIX, Snapshot, Table
 from tidemill.catalog.store import Catalog
 from tidemill.digests.definition import Digest
 from tidemill.digests.progress import Progress
-from tidemill.errors import TidemillError
+from tidemill.errors import TidemillError, UnknownNameError
 from tidemill.history.storage import Storage
 from tidemill.hot.table import HotTable
 from tidemill.pipeline.backfill import BackfillJob
@@ -92,7 +92,7 @@ class Completing:
             for digest in live.digests:
                 if may_backfill and not self.progress(digest).is_complete:
                     self.backfill(digest, snapshot)
-            for digest in live.lacking() if may_backfill else ():
+            for digest in _lacking(live) if may_backfill else ():
                 self.redigest(digest, snapshot)
             self._try_to_swap(live.table)
 
@@ -120,6 +120,8 @@ class Completing:
         table, hot = snapshot.table(digest.table_id), self._jobs.streams.get(digest.source_id)
         if table is None or hot is None or (since_s < REDIGEST_S and not is_asked):
             return
+        if not self.progress(digest).is_complete:
+            return  # a back-fill comes first
         job = RedigestJob(table, hot, self._catalog, self._jobs.storage)
         self._redone_s[digest.table_id] = time.monotonic()
         self.redigests[digest.table_id] = self._jobs.pipeline.submit(job, BACKFILL_PRIORITY)
@@ -128,7 +130,7 @@ class Completing:
         """Wait until digests have all changes that were made before."""
         for live in concerned:
             for _ in range(SETTLE_TRIES):
-                for digest in (found := live.lacking()):
+                for digest in (found := _lacking(live)):
                     self.redigest(digest, self._catalog.snapshot(), is_asked=True)
                 for digest in found:
                     handle = self.redigests.get(digest.table_id)
@@ -189,3 +191,11 @@ class Completing:
             if handle is not None:  # or the view came after the look; the next one sees to it
                 handle.wait()
         return bool(waiting)
+
+
+def _lacking(live: LiveView) -> list[Digest]:
+    """The digests of a view that lack changes; none if its streams are gone."""
+    try:
+        return live.lacking()
+    except UnknownNameError:
+        return []

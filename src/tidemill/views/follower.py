@@ -259,6 +259,7 @@ class Follower:
             view.published_seq < self.position.seq
             or view.shown_rows < self._shown_rows
             or view.expired_rows < self._expired_rows
+            or view.last_change < self._changed
         )
 
     def _is_lost(self, arrivals: Arrivals) -> bool:

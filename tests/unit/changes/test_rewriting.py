@@ -60,7 +60,7 @@ def rows(rng: random.Random, count: int) -> pa.Table:
 def a_change(rng: random.Random, number: int, count: int) -> tuple[Change, str]:
     """A change, and what DuckDB calls it."""
     upto = rng.randrange(1, count + 1)
-    kind = rng.randrange(7)
+    kind = rng.randrange(8)
     k, v = rng.randrange(5), rng.choice((None, *range(6)))
     s = rng.choice(("c", "o'clock", None))
     at = BASE_US + 1_000_000 * rng.randrange(50)
@@ -116,6 +116,14 @@ def a_change(rng: random.Random, number: int, count: int) -> tuple[Change, str]:
             "update", ("BIGINT",), (), (), (("v", (0,)), ("s", ('r."s"',))), frozenset({"s"})
         )
         return change(number, upto, form, (v,)), f"UPDATE t SET v = {null(v)} WHERE {test}"
+    if kind == 6:
+        form = ChangeForm(
+            "update", ("INTEGER", "INTEGER"), (("k", 0),), (), (("k", (1,)),), frozenset({"k"})
+        )
+        new = rng.randrange(5)
+        return change(
+            number, upto, form, (k, new)
+        ), f"UPDATE t SET k = {new} WHERE k = {k} AND {test}"
     seqs = rng.sample(range(1, count + 1), 3)
     form = ChangeForm("update", ("BIGINT", "BIGINT"), ((SEQ, 0),), (), (("v", (1,)),))
     batch = pa.record_batch(
