@@ -150,8 +150,8 @@ TOTALS = "SELECT count(*), sum(v1), sum(v2), sum(id) FROM readings"
 
 
 def monitoring() -> list[str]:
-    """Fourteen queries over the last second of readings (``:from``): one to five aggregates, one to
-    three conditions."""
+    """Fourteen queries over the last second of readings (``:since``): one to five aggregates, one
+    to three conditions."""
     aggregates = ["count(*)", "avg(v1)", "max(v3)", "min(v2)", "sum(v4)"]
     conditions = ["v1 > 900", "v2 > 500", "v3 < 300", "v5 >= 100"]
     found = []
@@ -160,7 +160,7 @@ def monitoring() -> list[str]:
         tests = " AND ".join(conditions[at % 4 : at % 4 + at % 3 + 1])
         order = " ORDER BY g" if at % 2 else ""
         found.append(
-            f"SELECT sensor % 16 AS g, {given} FROM readings WHERE ts > :from AND {tests} "
+            f"SELECT sensor % 16 AS g, {given} FROM readings WHERE ts > :since AND {tests} "
             f"GROUP BY sensor % 16{order}"
         )
     return found

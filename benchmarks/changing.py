@@ -6,6 +6,7 @@ import importlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 
 from benchmarks.changes_data import (
@@ -24,6 +25,7 @@ from benchmarks.systems.changing import SYSTEMS, ChangingSystem
 
 WINDOW = 100_000  # readings in the last second
 LOAD_ROWS = 500_000
+SLOWEST = 3  # times as long as asked for, then no more requests are begun
 WAITING_MAX = 20_000  # requests that a system may be behind when a query comes
 CHECKED_EVERY = 16  # requests between two looks at the clock
 
@@ -146,7 +148,9 @@ class ChangeWorker:
             while due <= began + seconds:
                 wanted = min((due - began) * rate, requests + WAITING_MAX)
                 while requests + size <= wanted:
-                    for part in self._parts(next(source), began + 2 * seconds):
+                    if time.perf_counter() > began + SLOWEST * seconds:
+                        break
+                    for part in self._parts(next(source), inf):
                         requests += part
                     _wait_until(min(began + requests / rate, due))
                 _wait_until(due)

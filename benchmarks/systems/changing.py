@@ -53,7 +53,7 @@ class ChangingSystem:
         raise NotImplementedError
 
     def ask(self, text: str, since: int | None = None) -> list[tuple[Any, ...]]:
-        """The rows of a query; ``:from`` is the time of a reading."""
+        """The rows of a query; ``:since`` is the time of a reading."""
         raise NotImplementedError
 
     def settle(self) -> None:
@@ -105,7 +105,7 @@ class Tide(ChangingSystem):
             self.db.delete("readings", deletions, key=("id", "ts"))
 
     def ask(self, text: str, since: int | None = None) -> list[tuple[Any, ...]]:
-        params = {} if since is None else {"from": time_of(since)}
+        params = {} if since is None else {"since": time_of(since)}
         return self.db.sql(text, params or None).fetchall()
 
     def settle(self) -> None:
@@ -159,7 +159,7 @@ class Duck(ChangingSystem):
 
     def ask(self, text: str, since: int | None = None) -> list[tuple[Any, ...]]:
         params = None if since is None else {"since": time_of(since)}
-        return self.connection.execute(text.replace(":from", "$since"), params).fetchall()
+        return self.connection.execute(text.replace(":since", "$since"), params).fetchall()
 
     def close(self) -> None:
         self.connection.close()

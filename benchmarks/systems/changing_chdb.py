@@ -70,7 +70,7 @@ class Chdb(ChangingSystem):
 
     def ask(self, text: str, since: int | None = None) -> list[tuple[Any, ...]]:
         if since is not None:
-            text = text.replace(":from", _time(since))
+            text = text.replace(":since", _time(since))
         return plain_rows(self.session.query(text, "ArrowTable"))
 
     def close(self) -> None:

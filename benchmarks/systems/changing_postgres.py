@@ -74,7 +74,7 @@ class Postgres(ChangingSystem):
     def ask(self, text: str, since: int | None = None) -> list[tuple[Any, ...]]:
         params = None if since is None else {"since": time_of(since)}
         text = text.replace("%", "%%") if params else text
-        text = text.replace(":from", "%(since)s")
+        text = text.replace(":since", "%(since)s")
         return self.connection.execute(text, params).fetchall()  # type: ignore[arg-type]
 
     def settle(self) -> None:
