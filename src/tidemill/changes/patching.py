@@ -73,9 +73,25 @@ def _with_values(column: pa.Array, seqs: Seqs, new: NewValues) -> pa.Array:
     is_here = seqs[places] == new.seqs if len(seqs) else np.zeros(len(places), dtype=bool)
     if not is_here.any():
         return column
+    if _is_plain(column) and _is_plain(new.values):
+        words = column.view(_word(column.type)).to_numpy().copy()
+        given = new.values.view(_word(column.type)).to_numpy()
+        words[places[is_here]] = given[is_here]
+        return pa.array(words).view(column.type)
     index = np.arange(len(column), dtype=np.int64)
     index[places[is_here]] = len(column) + np.flatnonzero(is_here)
     return pa.concat_arrays([column, new.values]).take(pa.array(index))
+
+
+def _is_plain(column: pa.Array) -> bool:
+    """Whether it is machine words of eight or four bytes and nothing else."""
+    kind = column.type
+    is_word = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_timestamp(kind)
+    return bool(is_word and column.null_count == 0 and kind.bit_width in (32, 64))
+
+
+def _word(kind: pa.DataType) -> pa.DataType:
+    return pa.int64() if kind.bit_width == 64 else pa.int32()
 
 
 def merged(parts: Sequence[Touched]) -> Touched:

@@ -35,7 +35,8 @@ def resolve(table: HasColumns, rows: pa.Table, changes: Sequence[Change]) -> Tou
         touched = _resolve_run(table, rows, run)
         if touched:
             parts.append(touched)
-            rows = _after(rows, touched)
+            if run is not runs[-1]:
+                rows = _after(rows, touched)
     return merged(parts) if parts else Touched()
 
 

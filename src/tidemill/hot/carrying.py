@@ -16,6 +16,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+import pyarrow as pa
+
 from tidemill.catalog.model import Index
 from tidemill.changes.model import Change
 from tidemill.changes.patching import Touched
@@ -23,8 +25,10 @@ from tidemill.changes.pending import NOTHING_PENDING
 from tidemill.changes.resolving import resolve
 from tidemill.hot.block import Block
 from tidemill.hot.piece import Piece
-from tidemill.hot.view import HotView, Wanted
+from tidemill.hot.values import Range
+from tidemill.hot.view import Condition, HotView, Wanted
 
+POINTS_MAX = 10_000  # of changes that ask an index; more are cheaper to compare with all rows
 Part = TypeVar("Part", Block, Piece)
 
 
@@ -100,8 +104,35 @@ def _touched(view: HotView, changes: Sequence[Change]) -> Touched:
         return Touched()
     low_us = min(change.low_us for change in changes)
     high_us = max(change.high_us for change in changes)
-    rows = view.select(Wanted(low_us, high_us, with_seq=True)).table
+    conditions = _by_index(view, changes)
+    rows = view.select(Wanted(low_us, high_us, conditions, with_seq=True)).table
     return resolve(view.table, rows, changes) if rows.num_rows else Touched()
+
+
+def _by_index(view: HotView, changes: Sequence[Change]) -> tuple[Condition, ...]:
+    """What all changes ask of one column that has an index: the first of them that touches a row
+    finds its value there. Nothing if they are many, or name rows in other ways."""
+    if sum(change.count for change in changes) > POINTS_MAX:
+        return ()
+    for index in view.table.indexes:
+        name = index.columns[0]
+        points: set[object] = set()
+        for change in changes:
+            slot = dict(change.form.keys).get(name)
+            if slot is None or len(index.columns) > 1:
+                break
+            kind = view.table.get_column(name).type.arrow
+            if not (pa.types.is_integer(kind) or pa.types.is_string(kind)):
+                break
+            if change.batch is not None:
+                points.update(change.batch.column(slot).to_pylist())
+            else:
+                points.update(row[slot] for row in change.rows)
+        else:
+            points.discard(None)
+            ranges = tuple(Range(value, True, value, True) for value in points)
+            return (Condition(name, ranges),) if ranges else ()
+    return ()
 
 
 def _patched_block(block: Block, touched: Touched, indexes: tuple[Index, ...]) -> Block | None:
