@@ -11,7 +11,7 @@ order changes and readers come (§III-B8).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +32,6 @@ class Analysis:
 
     verdicts: Verdicts
     rounds: int = 0
-    needed: Needed = field(default_factory=Needed)  # in the end
 
     @property
     def concerning(self) -> npt.NDArray[np.intp]:
@@ -65,7 +64,7 @@ def analysed(groups: Mapping[ChangeForm, Alike], count: int, needed: Needed) -> 
                 wider = wider.before(alike.form)
         if wider is needed:
             verdicts[verdicts == _UNSEEN] = len(RULES) - 1  # changes without any correction
-            return Analysis(verdicts, rounds, needed)
+            return Analysis(verdicts, rounds)
         needed = wider
 
 

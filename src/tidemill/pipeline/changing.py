@@ -27,7 +27,7 @@ from tidemill.digests.lacking import concerning
 from tidemill.history.storage import Storage
 from tidemill.hot.crash import point
 from tidemill.hot.table import HotTable
-from tidemill.pipeline.job import JobContext, Nothing, Outcome, Uncommitted, Written
+from tidemill.pipeline.job import JobContext, Nothing, OfStream, Outcome, Uncommitted, Written
 from tidemill.pipeline.rewriting import RewriteTask, Rewritten, rewrite_files
 from tidemill.pipeline.saving import saving
 from tidemill.stream.image import look
@@ -61,7 +61,7 @@ def files_to_change(history: History, changes: Pending) -> list[DataFile]:
 
 
 @dataclass(frozen=True)
-class CarryOutJob:
+class CarryOutJob(OfStream):
     """Carry changes out in files. One file becomes one or several of the same span of time."""
 
     hot: HotTable
@@ -70,14 +70,6 @@ class CarryOutJob:
     reason: str = "changes wait"
     kind: str = field(default="change", init=False)
     exclusive: bool = field(default=True, init=False)
-
-    @property
-    def table_id(self) -> int:
-        return self.hot.table.table_id
-
-    @property
-    def table_name(self) -> str:
-        return self.hot.table.name
 
     def explain(self) -> list[str]:
         return [f'carry out changes of table "{self.table_name}" in files: {self.reason}']

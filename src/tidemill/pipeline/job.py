@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from tidemill.catalog.model import Table
+from tidemill.hot.table import HotTable
 from tidemill.pipeline.board import JobBoard
 from tidemill.pipeline.executor import Executor, ignore
 
@@ -109,6 +110,20 @@ class OfTable:
     @property
     def table_name(self) -> str:
         return self.table.name
+
+
+class OfStream:
+    """A job that keeps the memory of its stream as ``hot``."""
+
+    hot: HotTable
+
+    @property
+    def table_id(self) -> int:
+        return self.hot.table.table_id
+
+    @property
+    def table_name(self) -> str:
+        return self.hot.table.name
 
 
 @dataclass(frozen=True)

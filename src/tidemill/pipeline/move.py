@@ -63,7 +63,7 @@ from tidemill.pipeline.digesting import (
     planned_digests,
 )
 from tidemill.pipeline.fixing import fix_partition, follow_table
-from tidemill.pipeline.job import JobContext, Outcome, Written
+from tidemill.pipeline.job import JobContext, OfStream, Outcome, Written
 from tidemill.pipeline.saving import saving
 from tidemill.plain_rows import batch_of_rows
 from tidemill.stream.leaving import NO_ROWS, Leaving, Live, Seqs, leaving
@@ -202,7 +202,7 @@ class WrittenMove:
 
 
 @dataclass(frozen=True)
-class MoveJob:
+class MoveJob(OfStream):
     """The job around the plan: it plans when its turn has come, on what the table is then.
 
     ``upto_seq`` None takes all that is published."""
@@ -214,14 +214,6 @@ class MoveJob:
     reason: str
     kind: str = field(default="move", init=False)
     exclusive: bool = field(default=True, init=False)
-
-    @property
-    def table_id(self) -> int:
-        return self.hot.table.table_id
-
-    @property
-    def table_name(self) -> str:
-        return self.hot.table.name
 
     def explain(self) -> list[str]:
         return [f'move rows of table "{self.table_name}" to history: {self.reason}']

@@ -27,7 +27,7 @@ from tidemill.hot.table import HotTable
 from tidemill.pipeline.backfill import FilesTask, digest_files
 from tidemill.pipeline.changing import forget_done
 from tidemill.pipeline.digesting import DigestWork, fail_digest
-from tidemill.pipeline.job import JobContext, Nothing, Outcome, Uncommitted, Written
+from tidemill.pipeline.job import JobContext, Nothing, OfStream, Outcome, Uncommitted, Written
 from tidemill.pipeline.saving import saving
 from tidemill.stream.image import Image, look
 from tidemill.stream.relation import TimeRange, scan_of
@@ -49,8 +49,8 @@ class Redigest:
 
 
 @dataclass(frozen=True)
-class RedigestJob:
-    """Its value is whether something may be left."""
+class RedigestJob(OfStream):
+    """One digest; ``SPANS_MAX`` spans of time at once, the rest with the next job."""
 
     digest: Table
     hot: HotTable
@@ -58,14 +58,6 @@ class RedigestJob:
     storage: Storage
     kind: str = field(default="redigest", init=False)
     exclusive: bool = field(default=True, init=False)
-
-    @property
-    def table_id(self) -> int:
-        return self.hot.table.table_id
-
-    @property
-    def table_name(self) -> str:
-        return self.hot.table.name
 
     def explain(self) -> list[str]:
         return [f'digest changed rows of table "{self.table_name}" again, for "{self.digest.name}"']
